@@ -1,0 +1,104 @@
+"""Pipeline-parallel training schedules: synthesized, bounded, verified, drawn and exported.
+
+>>> import bubbleproof as bp
+>>> problem = bp.Problem(devices=2, microbatches=2, cost={"F": 1, "I": 1, "W": 1})
+>>> schedule = bp.families.one_f_one_b(problem)
+>>> bp.verify(schedule).valid
+True
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bubbleproof.schedules import families
+    from bubbleproof.schedules.cost import Backward, Cost
+    from bubbleproof.schedules.graph import dependency_graph
+    from bubbleproof.schedules.io import load_problem, load_schedule, save
+    from bubbleproof.schedules.memory import Memory
+    from bubbleproof.schedules.ops import Op, OpKind, Pair
+    from bubbleproof.schedules.placement import Placement
+    from bubbleproof.schedules.plot import plot
+    from bubbleproof.schedules.problem import Objective, Problem
+    from bubbleproof.schedules.schedule import Bound, Schedule, Status
+    from bubbleproof.schedules.simulate import Timeline, simulate
+    from bubbleproof.solver.portfolio import solve
+    from bubbleproof.solver.result import NoScheduleError, Result
+    from bubbleproof.verify.report import Report, Violation
+    from bubbleproof.verify.rules import verify
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Backward": "schedules.cost",
+    "Bound": "schedules.schedule",
+    "Cost": "schedules.cost",
+    "Memory": "schedules.memory",
+    "NoScheduleError": "solver.result",
+    "Objective": "schedules.problem",
+    "Op": "schedules.ops",
+    "OpKind": "schedules.ops",
+    "Pair": "schedules.ops",
+    "Placement": "schedules.placement",
+    "Problem": "schedules.problem",
+    "Report": "verify.report",
+    "Result": "solver.result",
+    "Schedule": "schedules.schedule",
+    "Status": "schedules.schedule",
+    "Timeline": "schedules.simulate",
+    "Violation": "verify.report",
+    "dependency_graph": "schedules.graph",
+    "load_problem": "schedules.io",
+    "load_schedule": "schedules.io",
+    "plot": "schedules.plot",
+    "save": "schedules.io",
+    "simulate": "schedules.simulate",
+    "solve": "solver.portfolio",
+    "verify": "verify.rules",
+}
+
+__all__ = [
+    "Backward",
+    "Bound",
+    "Cost",
+    "Memory",
+    "NoScheduleError",
+    "Objective",
+    "Op",
+    "OpKind",
+    "Pair",
+    "Placement",
+    "Problem",
+    "Report",
+    "Result",
+    "Schedule",
+    "Status",
+    "Timeline",
+    "Violation",
+    "dependency_graph",
+    "families",
+    "load_problem",
+    "load_schedule",
+    "plot",
+    "save",
+    "simulate",
+    "solve",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used, so that the command line starts at once."""
+    if name == "families":
+        value: object = import_module("bubbleproof.schedules.families")
+    elif name in _HOME:
+        value = getattr(import_module(f"bubbleproof.{_HOME[name]}"), name)
+    else:
+        raise AttributeError(f"module 'bubbleproof' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,150 @@
+"""How long ops, pairs and transfers take."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import TypeAlias
+
+from bubbleproof.schedules.ops import OpKind
+from bubbleproof.schedules.placement import Placement
+from bubbleproof.schedules.quantity import common_scale, exact
+from bubbleproof.schedules.words import Words, is_list, known, per_device, per_stage
+
+PerStage: TypeAlias = tuple[int, ...]
+
+
+class Backward(StrEnum):
+    """How a backward may run: as I and W, as one B, or as the solver chooses per op."""
+
+    SPLIT = "split"
+    FUSED = "fused"
+    FREE = "free"
+
+    def allows(self, kind: OpKind) -> bool:
+        """Whether ops of this kind may be in a schedule."""
+        match kind:
+            case OpKind.FORWARD:
+                return True
+            case OpKind.BACKWARD_INPUT | OpKind.BACKWARD_WEIGHT:
+                return self is not Backward.FUSED
+            case OpKind.BACKWARD:
+                return self is not Backward.SPLIT
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Durations in ticks.
+
+    Parameters
+    ----------
+    F, I, W, B
+        For each stage the duration of an op of that kind.
+    pair
+        For each device the duration of an overlapped pair; None where none is allowed.
+    transfer
+        Delay between two different devices: one number, or a device x device matrix
+        (the diagonal is not used: on one device the delay is 0).
+    ticks_per_unit
+        Ticks in one unit of the problem's time.
+    """
+
+    F: PerStage
+    I: PerStage  # noqa: E741
+    W: PerStage
+    B: PerStage
+    pair: tuple[int | None, ...]
+    transfer: int | tuple[tuple[int, ...], ...] = 0
+    ticks_per_unit: int = 1
+
+    def of(self, kind: OpKind) -> PerStage:
+        """Return the durations of one op kind, for each stage."""
+        match kind:
+            case OpKind.FORWARD:
+                return self.F
+            case OpKind.BACKWARD_INPUT:
+                return self.I
+            case OpKind.BACKWARD_WEIGHT:
+                return self.W
+            case OpKind.BACKWARD:
+                return self.B
+
+
+def read_cost(words: Words, placement: Placement, backward: Backward) -> Cost:
+    """Read the cost of a problem file.
+
+    Where the backward is fused, B alone is enough; else B defaults to I + W.
+
+    Raises
+    ------
+    ValueError
+        If a time is missing, negative, not exact, or given for the wrong number of stages.
+    """
+    known(words, ("F", "I", "W", "B", "pair", "transfer"), "cost")
+    given = {
+        kind: per_stage(words[kind], placement, f"cost.{kind}")
+        for kind in ("F", "I", "W", "B")
+        if words.get(kind) is not None
+    }
+    if "F" not in given:
+        raise ValueError("cost.F is missing; give the time of a forward, as 10")
+    if backward is Backward.FUSED and "B" in given:
+        given.setdefault("I", given["B"])
+        given.setdefault("W", tuple(Fraction(0) for _ in given["B"]))
+    for kind, what in (("I", "backward for the input"), ("W", "backward for the weights")):
+        if kind not in given:
+            other = " (or cost.B, the whole backward)" if backward is Backward.FUSED else ""
+            raise ValueError(f"cost.{kind} is missing; give the time of a {what}{other}, as 10")
+    given.setdefault("B", tuple(i + w for i, w in zip(given["I"], given["W"], strict=True)))
+    pair = per_device(words.get("pair"), placement.devices, "cost.pair")
+    transfer = _read_transfer(words.get("transfer"), placement.devices)
+    numbers = [number for kind in given.values() for number in kind]
+    numbers += [number for number in pair if number is not None]
+    numbers += [number for row in transfer for number in row]
+    if min(numbers) < 0:
+        raise ValueError(_first_negative(given, pair, transfer))
+    scale = common_scale(numbers, "cost")
+
+    def ticks(number: Fraction) -> int:
+        return int(number * scale)
+
+    matrix = tuple(tuple(map(ticks, row)) for row in transfer)
+    return Cost(
+        F=tuple(map(ticks, given["F"])),
+        I=tuple(map(ticks, given["I"])),
+        W=tuple(map(ticks, given["W"])),
+        B=tuple(map(ticks, given["B"])),
+        pair=tuple(None if number is None else ticks(number) for number in pair),
+        transfer=matrix if is_list(words.get("transfer")) else matrix[0][0],
+        ticks_per_unit=scale,
+    )
+
+
+def _read_transfer(value: object, devices: int) -> list[list[Fraction]]:
+    where = "cost.transfer"
+    if value is None:
+        return [[Fraction(0)]]
+    if not is_list(value):
+        return [[exact(value, where)]]
+    if len(value) != devices or not all(is_list(row) and len(row) == devices for row in value):
+        raise ValueError(f"{where}: give one number, or a matrix of {devices} x {devices} numbers")
+    return [
+        [
+            Fraction(0) if source == target else exact(number, f"{where}[{source}][{target}]")
+            for target, number in enumerate(row)
+        ]
+        for source, row in enumerate(value)
+        if is_list(row)
+    ]
+
+
+def _first_negative(
+    given: Mapping[str, tuple[Fraction, ...]],
+    pair: Sequence[Fraction | None],
+    transfer: Sequence[Sequence[Fraction]],
+) -> str:
+    places = [(f"cost.{kind}[{s}]", x) for kind in given for s, x in enumerate(given[kind])]
+    places += [(f"cost.pair[{d}]", x) for d, x in enumerate(pair) if x is not None]
+    places += [("cost.transfer", x) for row in transfer for x in row]
+    where, number = next((where, number) for where, number in places if number < 0)
+    return f"{where}: {float(number):g} is negative; a time is 0 or more"

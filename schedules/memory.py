@@ -1,0 +1,158 @@
+"""What ops allocate and free on their device, and what a device may hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+from bubbleproof.schedules.cost import Backward, PerStage
+from bubbleproof.schedules.ops import OpKind
+from bubbleproof.schedules.placement import Placement
+from bubbleproof.schedules.quantity import common_scale, exact
+from bubbleproof.schedules.words import Words, is_list, known, per_device, per_stage, spread, text
+
+Change: TypeAlias = tuple[int, int]
+"""What an op allocates at its start and frees at its end, in grains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory in grains, the least amount that keeps all numbers whole.
+
+    Parameters
+    ----------
+    F, I, W, B
+        For each stage what an op of that kind allocates at its start and frees at its end.
+    static
+        For each stage what its device holds all the time.
+    limit
+        For each device the most that it may hold; None for no limit.
+    unit
+        The user's unit, for reports.
+    grains_per_unit
+        Grains in one unit.
+    """
+
+    F: tuple[Change, ...]
+    I: tuple[Change, ...]  # noqa: E741
+    W: tuple[Change, ...]
+    B: tuple[Change, ...]
+    static: PerStage
+    limit: tuple[int | None, ...]
+    unit: str = ""
+    grains_per_unit: int = 1
+
+    def of(self, kind: OpKind) -> tuple[Change, ...]:
+        """Return the changes of one op kind, for each stage."""
+        match kind:
+            case OpKind.FORWARD:
+                return self.F
+            case OpKind.BACKWARD_INPUT:
+                return self.I
+            case OpKind.BACKWARD_WEIGHT:
+                return self.W
+            case OpKind.BACKWARD:
+                return self.B
+
+
+def read_memory(words: Words, placement: Placement, backward: Backward) -> Memory:
+    """Read the memory of a problem file; no op kinds: one unit per F, freed by W or B.
+
+    Raises
+    ------
+    ValueError
+        If an amount is not exact, the kinds do not balance, or a list has the wrong length.
+    """
+    known(words, ("unit", "F", "I", "W", "B", "static", "limit"), "memory")
+    stages = placement.stages
+    kinds = [kind for kind in ("F", "I", "W", "B") if words.get(kind) is not None]
+    nothing = ((Fraction(0), Fraction(0)),) * stages
+    given = {kind: _changes(words[kind], placement, f"memory.{kind}") for kind in kinds}
+    if not kinds:
+        given["F"] = ((Fraction(1), Fraction(0)),) * stages
+        given["W"] = ((Fraction(0), Fraction(1)),) * stages
+    given.setdefault("F", nothing)
+    if backward is Backward.FUSED and "B" in given and "I" not in given and "W" not in given:
+        given["I"], given["W"] = given["B"], nothing
+    given.setdefault("I", nothing)
+    given.setdefault("W", nothing)
+    given.setdefault(
+        "B",
+        tuple((i[0] + w[0], i[1] + w[1]) for i, w in zip(given["I"], given["W"], strict=True)),
+    )
+    for stage in range(stages):
+        _check_balance({kind: given[kind][stage] for kind in given}, stage)
+    static = per_stage(words.get("static") or 0, placement, "memory.static")
+    limit = per_device(words.get("limit"), placement.devices, "memory.limit")
+    for stage, number in enumerate(static):
+        if number < 0:
+            raise ValueError(f"memory.static[{stage}]: {float(number):g} is negative; 0 or more")
+    for device, number in enumerate(limit):
+        if number is not None and number < 0:
+            raise ValueError(f"memory.limit[{device}]: {float(number):g} is negative; 0 or more")
+    numbers = [amount for changes in given.values() for change in changes for amount in change]
+    numbers += [*static, *(number for number in limit if number is not None)]
+    scale = common_scale(numbers, "memory")
+
+    def grains(number: Fraction) -> int:
+        return int(number * scale)
+
+    changes = {
+        kind: tuple((grains(change[0]), grains(change[1])) for change in given[kind])
+        for kind in given
+    }
+    return Memory(
+        F=changes["F"],
+        I=changes["I"],
+        W=changes["W"],
+        B=changes["B"],
+        static=tuple(map(grains, static)),
+        limit=tuple(None if number is None else grains(number) for number in limit),
+        unit=text(words.get("unit", ""), "memory.unit"),
+        grains_per_unit=scale,
+    )
+
+
+def _check_balance(changes: Mapping[str, tuple[Fraction, Fraction]], stage: int) -> None:
+    for kinds in (("F", "I", "W"), ("F", "B")):
+        held = Fraction(0)
+        for kind in kinds:
+            held += changes[kind][0] - changes[kind][1]
+            if held < 0:
+                raise ValueError(
+                    f"memory: on stage {stage} {kind} frees {float(-held):g} more than "
+                    f"{' and '.join(kinds[: kinds.index(kind) + 1])} allocated"
+                )
+        if held:
+            raise ValueError(
+                f"memory: on stage {stage} {', '.join(kinds)} leave {float(held):g} allocated; "
+                "what they allocate and free must balance to zero"
+            )
+
+
+def _changes(
+    value: object, placement: Placement, where: str
+) -> tuple[tuple[Fraction, Fraction], ...]:
+    """Read a number, [allocate, free], or a list with one of either for each stage.
+
+    Two numbers on two stages are one for each stage.
+    """
+    if not is_list(value):
+        return (_change(value, where),) * placement.stages
+    is_change = len(value) == 2 and not any(is_list(item) for item in value)
+    if is_change and placement.stages != 2:
+        return (_change(value, where),) * placement.stages
+    items = spread(value, placement, where)
+    return tuple(_change(item, f"{where}[{stage}]") for stage, item in enumerate(items))
+
+
+def _change(value: object, where: str) -> tuple[Fraction, Fraction]:
+    if not is_list(value):
+        number = exact(value, where)
+        return max(number, Fraction(0)), max(-number, Fraction(0))
+    if len(value) != 2:
+        raise ValueError(f"{where}: a number or [allocate, free] is expected")
+    allocate, free = (exact(item, where) for item in value)
+    if allocate < 0 or free < 0:
+        raise ValueError(f"{where}: [allocate, free] takes amounts of 0 or more")
+    return allocate, free

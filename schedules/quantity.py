@@ -1,0 +1,89 @@
+"""Exact numbers: decimal text to whole ticks and back, never through binary fractions."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from fractions import Fraction
+from math import lcm
+from numbers import Integral, Real
+from typing import TypeAlias
+
+Number: TypeAlias = int | float
+"""A reported amount in the user's unit: an int where it is whole, else the nearest float."""
+
+FINEST = 10**12
+LARGEST = 2**53
+
+
+def exact(value: object, where: str) -> Fraction:
+    """Return the number that the user wrote: 0.29 is 29/100.
+
+    Parameters
+    ----------
+    value
+        An int, Decimal, Fraction, or a float, which stands for its shortest decimal text.
+    where
+        The place in the input, for the message.
+
+    Raises
+    ------
+    ValueError
+        If the value is not a finite number, or finer or larger than can be kept exactly.
+    """
+    match value:
+        case bool() | str():
+            number = None
+        case Integral():
+            number = Fraction(int(value))
+        case Fraction():
+            number = value
+        case Decimal():
+            small = value.is_finite() and abs(value.adjusted()) <= 40
+            number = Fraction(value) if small or not value else None
+        case Real():
+            number = _of_text(repr(float(value)))
+        case _:
+            number = None
+    if number is None:
+        raise ValueError(
+            f"{where}: {_shown(value)} is not a finite number; write one, as 12 or 0.5"
+        )
+    if abs(number) >= LARGEST or number.denominator > FINEST:
+        raise ValueError(
+            f"{where}: {_shown(value)} cannot be kept exactly; "
+            f"numbers below 2^53 with at most 12 decimals are"
+        )
+    return number
+
+
+def common_scale(numbers: Iterable[Fraction], where: str) -> int:
+    """Return the least number of ticks per unit that makes all numbers whole.
+
+    Raises
+    ------
+    ValueError
+        If that takes more than 10^12 ticks per unit.
+    """
+    scale = 1
+    for number in numbers:
+        scale = lcm(scale, number.denominator)
+        if scale > FINEST:
+            raise ValueError(
+                f"{where}: the numbers need more than 10^12 ticks per unit to be exact; "
+                "round them to at most 12 decimals"
+            )
+    return scale
+
+
+def in_unit(ticks: int, per_unit: int) -> Number:
+    """Return ticks in the user's unit: 86 at 100 per unit is 0.86, 200 is 2."""
+    return ticks // per_unit if ticks % per_unit == 0 else float(Fraction(ticks, per_unit))
+
+
+def _of_text(text: str) -> Fraction | None:
+    decimal = Decimal(text)
+    return Fraction(decimal) if decimal.is_finite() and abs(decimal.adjusted()) <= 40 else None
+
+
+def _shown(value: object) -> str:
+    text = str(value) if isinstance(value, Decimal) else ascii(value)
+    return text if len(text) <= 40 else text[:37] + "..."

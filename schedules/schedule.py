@@ -1,0 +1,102 @@
+"""A schedule: what each device runs, in which order, and when."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from bubbleproof.schedules.ops import Block, Row, parse_block
+from bubbleproof.schedules.problem import Problem
+
+Starts: TypeAlias = tuple[tuple[int, ...], ...]
+"""For each device the start of each block of its row, in ticks."""
+
+
+class Status(StrEnum):
+    """What is known of a result: only ``optimal`` where the bound equals the objective."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A proven lower bound on the objective, with what it adds up.
+
+    Parameters
+    ----------
+    name
+        The kind of bound: ``work``, ``warm``, ``cool``, ...
+    ticks
+        No valid schedule has a smaller objective.
+    text
+        The argument in words, with its numbers.
+    device
+        The device that it holds for; None for all together.
+    terms
+        What adds up to ``ticks``, by name.
+    """
+
+    name: str
+    ticks: int
+    text: str
+    device: int | None = None
+    terms: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The rows of all devices for a problem.
+
+    Parameters
+    ----------
+    problem
+        What the schedule is for.
+    rows
+        For each device its blocks in order.
+    starts
+        When each block starts; None: as early as the order allows.
+    source
+        How it was made.
+    objective, bound
+        In ticks, where they are known.
+    status
+        What is proven; None where nothing was asked.
+    proof
+        The bounds that the status rests on, the strongest first.
+    """
+
+    problem: Problem
+    rows: tuple[Row, ...]
+    starts: Starts | None = None
+    source: str = ""
+    objective: int | None = None
+    bound: int | None = None
+    status: Status | None = None
+    proof: tuple[Bound, ...] = ()
+
+    def __str__(self) -> str:
+        """One line of ops per device."""
+        return "\n".join(" ".join(map(str, row)) for row in self.rows)
+
+
+def parse_rows(rows: Sequence[Sequence[str] | str]) -> tuple[Row, ...]:
+    """Read rows of text, each a list of blocks or one text with spaces between them.
+
+    Raises
+    ------
+    ValueError
+        If a text is not a block; the message has the device and the position.
+    """
+    read: list[Row] = []
+    for device, row in enumerate(rows):
+        blocks: list[Block] = []
+        for position, text in enumerate(row.split() if isinstance(row, str) else row):
+            try:
+                blocks.append(parse_block(text))
+            except ValueError as error:
+                raise ValueError(f"rows[{device}][{position}]: {error}") from None
+        read.append(tuple(blocks))
+    return tuple(read)

@@ -1,0 +1,99 @@
+"""The small vocabulary of a problem file's values: numbers, lists for each stage, names."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from enum import StrEnum
+from fractions import Fraction
+from typing import TypeAlias, TypeGuard, TypeVar
+
+from bubbleproof.schedules.placement import Placement
+from bubbleproof.schedules.quantity import exact
+
+Words: TypeAlias = Mapping[str, object]
+"""An object of a problem file."""
+
+MOST_OPS = 20_000_000
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def per_stage(value: object, placement: Placement, where: str) -> tuple[Fraction, ...]:
+    """Read one number for all stages, or a list with one for each (replicas may be left out)."""
+    if not is_list(value):
+        return (exact(value, where),) * placement.stages
+    items = spread(value, placement, where)
+    return tuple(exact(item, f"{where}[{stage}]") for stage, item in enumerate(items))
+
+
+def spread(value: Sequence[object], placement: Placement, where: str) -> list[object]:
+    """Give each stage its item: of a list for all stages, or for all that are no replicas."""
+    own = [stage for stage in range(placement.stages) if placement.replica_of[stage] == stage]
+    if len(value) == placement.stages:
+        return list(value)
+    if len(value) == len(own):
+        item = dict(zip(own, value, strict=True))
+        return [item[placement.replica_of[stage]] for stage in range(placement.stages)]
+    raise ValueError(
+        f"{where}: {len(value)} items, but the placement has {placement.stages} stages; "
+        f"give one number, or {placement.stages} of them"
+    )
+
+
+def per_device(value: object, devices: int, where: str) -> tuple[Fraction | None, ...]:
+    """Read one number for all devices, or a list with one, or None, for each."""
+    if value is None:
+        return (None,) * devices
+    if not is_list(value):
+        return (exact(value, where),) * devices
+    if len(value) != devices:
+        raise ValueError(
+            f"{where}: {len(value)} items for {devices} devices; "
+            f"give one number, or {devices} of them"
+        )
+    return tuple(
+        None if item is None else exact(item, f"{where}[{device}]")
+        for device, item in enumerate(value)
+    )
+
+
+def choice(kind: type[_Choice], value: object, where: str) -> _Choice:
+    """Read one of an enumeration's values."""
+    try:
+        return kind(value)
+    except ValueError:
+        accepted = ", ".join(f'"{choice.value}"' for choice in kind)
+        raise ValueError(f"{where}: {value!a} is unknown; accepted are {accepted}") from None
+
+
+def count(value: object, where: str, least: int) -> int:
+    """Read a whole number, at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{where}: {value!a} is not a whole number; write one, as {least or 1}")
+    if not least <= value <= MOST_OPS:
+        raise ValueError(f"{where}: {value} is out of range; {least}..{MOST_OPS} is accepted")
+    return value
+
+
+def text(value: object, where: str) -> str:
+    """Read a text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {value!a} is not a text")
+    return value
+
+
+def known(words: Words, accepted: Sequence[str], where: str) -> None:
+    """Refuse what is no object or has a word that is not accepted, naming the closest one."""
+    if not isinstance(words, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{where}: an object is expected, not {words!a}")
+    for word in words:
+        if word not in accepted:
+            close = get_close_matches(str(word), accepted, n=1, cutoff=0.5)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ValueError(
+                f"{where}: {word!a} is unknown{hint} (accepted: {', '.join(accepted)})"
+            )
+
+
+def is_list(value: object) -> TypeGuard[Sequence[object]]:
+    """Whether a value is a list, and not a text."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

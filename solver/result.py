@@ -1,0 +1,131 @@
+"""What solve returns: a schedule, a bound, and what they prove together."""
+
+from dataclasses import dataclass
+
+from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.schedules.quantity import Number
+from bubbleproof.schedules.schedule import Bound, Schedule, Status
+from bubbleproof.schedules.simulate import Timeline, simulate
+
+
+class NoScheduleError(Exception):
+    """No schedule keeps the memory limits, whatever its order.
+
+    Attributes
+    ----------
+    problem
+        The problem.
+    device
+        A device whose limit is too low.
+    limit, least
+        Its limit, and the least limit with which every device order exists, in the user's unit.
+    bound
+        A bound on the objective that holds once the limits are met, in the user's unit.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        problem: Problem,
+        device: int,
+        limit: Number,
+        least: Number,
+        bound: Number,
+    ) -> None:
+        super().__init__(message)
+        self.problem = problem
+        self.device = device
+        self.limit = limit
+        self.least = least
+        self.bound = bound
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The best schedule found and what is proven of it.
+
+    Parameters
+    ----------
+    schedule
+        The schedule, with starts, objective, bound, status and proof in it.
+    seconds
+        Wall time of the search.
+    interrupted
+        Whether Ctrl-C ended the search.
+    """
+
+    schedule: Schedule
+    seconds: float
+    interrupted: bool = False
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that was solved."""
+        return self.schedule.problem
+
+    @property
+    def timeline(self) -> Timeline:
+        """The times of the schedule."""
+        return simulate(self.schedule)
+
+    @property
+    def objective(self) -> Number:
+        """Makespan or span, as the problem asks, in its unit."""
+        return self.problem.time(self.objective_ticks)
+
+    @property
+    def bound(self) -> Number:
+        """No valid schedule has a smaller objective; in the problem's unit."""
+        return self.problem.time(self.bound_ticks)
+
+    @property
+    def objective_ticks(self) -> int:
+        """The objective in ticks, recomputed from the starts."""
+        timeline = self.timeline
+        if self.problem.objective is Objective.MAKESPAN:
+            return timeline.makespan_ticks
+        return timeline.span_ticks
+
+    @property
+    def bound_ticks(self) -> int:
+        """The bound in ticks."""
+        return self.schedule.bound or 0
+
+    @property
+    def gap(self) -> float:
+        """(objective - bound) / objective; 0 where the schedule is proven optimal."""
+        objective = self.objective_ticks
+        return (objective - self.bound_ticks) / objective if objective else 0.0
+
+    @property
+    def status(self) -> Status:
+        """``optimal`` only where the bound equals the objective, else ``feasible``."""
+        optimal = self.objective_ticks == self.bound_ticks
+        return Status.OPTIMAL if optimal else Status.FEASIBLE
+
+    @property
+    def source(self) -> str:
+        """How the schedule was made."""
+        return self.schedule.source
+
+    @property
+    def proof(self) -> tuple[Bound, ...]:
+        """The bounds that hold, the strongest first."""
+        return self.schedule.proof
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a search, for reports while it runs.
+
+    Parameters
+    ----------
+    schedule
+        The best schedule so far, with starts, objective and bound.
+    seconds
+        Wall time so far.
+    """
+
+    schedule: Schedule
+    seconds: float
