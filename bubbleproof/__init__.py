@@ -10,6 +10,9 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+# Bound at once: the import of the subpackage bubbleproof.verify would else take the name.
+from bubbleproof.verify.rules import verify
+
 if TYPE_CHECKING:
     from bubbleproof.schedules import families
     from bubbleproof.schedules.cost import Backward, Cost
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from bubbleproof.solver.portfolio import solve
     from bubbleproof.solver.result import NoScheduleError, Result
     from bubbleproof.verify.report import Report, Violation
-    from bubbleproof.verify.rules import verify
 
 __version__ = "0.1.0"
 
@@ -54,7 +56,6 @@ _HOME = {
     "save": "schedules.io",
     "simulate": "schedules.simulate",
     "solve": "solver.portfolio",
-    "verify": "verify.rules",
 }
 
 __all__ = [
