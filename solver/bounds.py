@@ -1,0 +1,176 @@
+"""Lower bounds on makespan and span, each with its argument in words.
+
+Every bound is a necessary condition of any valid schedule, so the largest holds. The warm-up and
+cool-down arguments follow the bubble analysis of Zero Bubble (arXiv 2401.10241, sec. 2.3) and the
+area bound is Little's law; the forms here, with memory limits, unequal stages, transfers and
+several stages per device, are our own. A makespan is never less than the span of any device, so
+each bound on a span is one on the makespan too, with the way to the device before it.
+"""
+
+from collections.abc import Iterator
+
+from bubbleproof.schedules.cost import Backward
+from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.schedules.schedule import Bound
+from bubbleproof.solver.limits import room
+from bubbleproof.solver.times import LeastTimes
+
+
+def bounds(problem: Problem) -> tuple[Bound, ...]:
+    """Return every bound on the problem's objective, the strongest first.
+
+    The problem must be feasible: see ``solver.limits.shortages``.
+    """
+    times = LeastTimes(problem)
+    found = [
+        bound
+        for device in range(problem.devices)
+        if times.parts(device)
+        for bound in _of_device(times, device)
+    ]
+    return tuple(sorted(found, key=lambda bound: (-bound.ticks, bound.name, bound.device or 0)))
+
+
+def _of_device(times: LeastTimes, device: int) -> Iterator[Bound]:
+    yield work(times, device)
+    yield path(times, device)
+    yield warm(times, device)
+    yield cool(times, device)
+    yield warm_and_cool(times, device)
+    yield pass_through(times, device)
+    if room(times.problem, device):
+        yield area(times, device)
+
+
+def work(times: LeastTimes, device: int) -> Bound:
+    """A device is busy for all its work; it cannot begin before its first input arrives."""
+    return _local(times, device, "work", {"work": times.least_work(device)})
+
+
+def warm(times: LeastTimes, device: int) -> Bound:
+    """Before its first backward a device can only run forwards, as many as its memory holds.
+
+    From the device's first start to its first backward at least one turnaround passes; what the
+    forwards that fit cannot fill of it is idle.
+    """
+    terms = {"work": times.least_work(device), _WARM: times.warm_idle(device)}
+    return _local(times, device, "warm", terms)
+
+
+def cool(times: LeastTimes, device: int) -> Bound:
+    """After its last forward a device can only run the backwards and W's that it still holds."""
+    terms = {"work": times.least_work(device), _COOL: times.cool_idle(device)}
+    return _local(times, device, "cool", terms)
+
+
+def warm_and_cool(times: LeastTimes, device: int) -> Bound:
+    """Warm-up and cool-down idle add up where some forward must follow the first backward."""
+    terms = {"work": times.least_work(device), **_idle(times, device)}
+    return _local(times, device, "sum", terms)
+
+
+def path(times: LeastTimes, device: int) -> Bound:
+    """The last microbatch waits for all others at the slowest forward, then goes on and back."""
+
+    def way(first: int, microbatches: int) -> dict[str, int]:
+        slowest = max(times.forward[stage] for stage in times.onward(first))
+        return {
+            "way forth and back": times.turnaround(first) + times.gradient[first],
+            "W": times.weight[first],
+            "waiting at the slowest forward": (microbatches - 1) * slowest,
+        }
+
+    ways = [way(part.stages[0], part.microbatches) for part in times.parts(device)]
+    return _local(times, device, "path", max(ways, key=lambda terms: sum(terms.values())))
+
+
+def pass_through(times: LeastTimes, device: int) -> Bound:
+    """All forwards and backwards of a device lie between the ways to it and back.
+
+    For the makespan those are the ways from and to the chain's first stage. For the span of a
+    device they are the ways from its first stage through another device and back.
+    """
+    if times.problem.objective is Objective.MAKESPAN:
+        return _through(times, device, None)
+    return max(
+        (_through(times, inner, device) for inner in range(times.problem.devices)),
+        key=lambda bound: bound.ticks,
+    )
+
+
+def area(times: LeastTimes, device: int) -> Bound:
+    """Little's law: what all microbatches hold x how long fits under the limit for the span."""
+    held = sum(
+        part.microbatches * times.held(stage)
+        for part in times.parts(device)
+        for stage in part.stages
+    )
+    limit = room(times.problem, device) or 1
+    return _local(times, device, "area", {"of memory x time within the limit": -(-held // limit)})
+
+
+_WARM = "idle before the first backward"
+_COOL = "idle after the last forward"
+
+
+def _idle(times: LeastTimes, device: int) -> dict[str, int]:
+    warm_up, cool_down = times.warm_idle(device), times.cool_idle(device)
+    if not times.all_forwards_fit(device):
+        return {_WARM: warm_up, _COOL: cool_down}
+    return {_WARM: warm_up} if warm_up >= cool_down else {_COOL: cool_down}
+
+
+def _through(times: LeastTimes, inner: int, outer: int | None) -> Bound:
+    parts = times.parts(inner) if outer is None else times.parts_after(inner, outer)
+    if not parts:
+        return Bound("pass-through", 0, "no stage is passed on the way", outer)
+
+    def way_in(stage: int) -> int:
+        if outer is None:
+            return times.up(times.first_in_chain(stage), stage)
+        chain = times.problem.placement.chains[times.problem.placement.chain_of_stage[stage]]
+        device_of = times.problem.placement.device_of_stage
+        return times.up(next(s for s in chain if device_of[s] == outer), stage)
+
+    firsts = [part.stages[0] for part in parts]
+    terms = {
+        "way to it": min(way_in(stage) for stage in firsts),
+        "forwards and backwards": times.through_work(inner, parts),
+        "W's that memory does not let wait": times.forced_weights(inner, parts),
+        **(_idle(times, inner) if parts == times.parts(inner) else {}),
+        "way back": min(times.way_back(stage, outer) for stage in firsts),
+    }
+    if outer is None or outer == inner:
+        return _bound(times.problem, inner, "pass-through", terms)
+    return _bound(times.problem, outer, "pass-through", terms, f" through device {inner}")
+
+
+def _local(times: LeastTimes, device: int, name: str, terms: dict[str, int]) -> Bound:
+    """Make a bound on the device's own span one on the objective."""
+    problem = times.problem
+    if problem.objective is Objective.MAKESPAN:
+        firsts = [part.stages[0] for part in times.parts(device)]
+        terms = {
+            "until the first input": min(
+                times.up(times.first_in_chain(stage), stage) for stage in firsts
+            ),
+            **terms,
+        }
+        if problem.backward is Backward.FUSED:
+            terms["way back"] = min(times.way_back(stage, None) for stage in firsts)
+    return _bound(problem, device, name, terms)
+
+
+def _bound(
+    problem: Problem, device: int, name: str, terms: dict[str, int], through: str = ""
+) -> Bound:
+    terms = {term: ticks for term, ticks in terms.items() if ticks}
+    told = " + ".join(f"{problem.time(ticks)} {term}" for term, ticks in terms.items())
+    ticks = sum(terms.values())
+    return Bound(
+        name=name,
+        ticks=ticks,
+        text=f"device {device}{through}: {told or 'nothing to do'} = {problem.time(ticks)}",
+        device=device,
+        terms=terms,
+    )

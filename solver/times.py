@@ -1,0 +1,313 @@
+"""Least times and memory facts of a problem, prepared once for all bounds.
+
+For stage s of a chain, *turnaround* is the least time from the start of F(s, m) to the start of
+the backward of (s, m). Where a backward may be fused or split, or an op may be in a pair, every
+time is the least that any choice takes.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bubbleproof.schedules.cost import Backward
+from bubbleproof.schedules.ops import OpKind
+from bubbleproof.schedules.problem import Problem
+from bubbleproof.solver.limits import room, stages_on
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The stages of one chain on one device, in chain order, with the chain's microbatches."""
+
+    chain: int
+    stages: tuple[int, ...]
+    microbatches: int
+
+
+class LeastTimes:
+    """Least times of a problem.
+
+    Attributes
+    ----------
+    forward
+        For each stage the least time of an F.
+    gradient
+        For each stage the least time until its gradient is handed on, from the backward's start.
+    weight
+        For each stage the least time of what must follow once the gradient is handed on.
+    backward
+        For each stage the least time of its whole backward, outside a pair.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        cost, backward = problem.cost, problem.backward
+        fused = backward.allows(OpKind.BACKWARD)
+        self._pair = [
+            cost.pair[device] if fused else None for device in problem.placement.device_of_stage
+        ]
+        stages = range(problem.stages)
+        match backward:
+            case Backward.SPLIT:
+                gradient = cost.I
+                self.weight = cost.W
+                self.backward = tuple(cost.I[s] + cost.W[s] for s in stages)
+                self._longest_backward = self.backward
+            case Backward.FUSED:
+                gradient = cost.B
+                self.weight = (0,) * problem.stages
+                self.backward = self._longest_backward = cost.B
+            case Backward.FREE:
+                gradient = tuple(min(cost.I[s], cost.B[s]) for s in stages)
+                self.weight = (0,) * problem.stages
+                self.backward = tuple(min(cost.I[s] + cost.W[s], cost.B[s]) for s in stages)
+                self._longest_backward = tuple(
+                    max(cost.I[s] + cost.W[s], cost.B[s]) for s in stages
+                )
+        self.forward = tuple(self._or_pair(s, cost.F[s]) for s in stages)
+        self.gradient = tuple(self._or_pair(s, gradient[s]) for s in stages)
+        self._up = self._ways(self.forward, forth=True)
+        self._down = self._ways(self.gradient, forth=False)
+        self._parts = [
+            [
+                Part(chain, on_device, microbatches)
+                for chain, microbatches in enumerate(problem.microbatches)
+                if microbatches and (on_device := stages_on(problem, device, chain))
+            ]
+            for device in range(problem.devices)
+        ]
+
+    def _or_pair(self, stage: int, alone: int) -> int:
+        pair = self._pair[stage]
+        return alone if pair is None else min(alone, pair)
+
+    def _ways(self, ticks: Sequence[int], *, forth: bool) -> list[int]:
+        """Return for each stage the least time from its chain's first F to its own, or back."""
+        way = [0] * self.problem.stages
+        for chain in self.problem.placement.chains:
+            for before, stage in pairwise(chain):
+                if forth:
+                    way[stage] = way[before] + ticks[before] + self.problem.lag(before, stage)
+                else:
+                    way[stage] = way[before] + ticks[stage] + self.problem.lag(stage, before)
+        return way
+
+    def parts(self, device: int) -> list[Part]:
+        """Return the device's stages by chain, of chains that have microbatches."""
+        return self._parts[device]
+
+    def parts_after(self, device: int, outer: int) -> list[Part]:
+        """Return the device's stages that come no earlier in their chain than the outer's first."""
+        found: list[Part] = []
+        for part in self.parts(device):
+            for other in self.parts(outer):
+                if other.chain == part.chain:
+                    chain = self.problem.placement.chains[part.chain]
+                    later = set(chain[chain.index(other.stages[0]) :])
+                    stages = tuple(stage for stage in part.stages if stage in later)
+                    if stages:
+                        found.append(Part(part.chain, stages, part.microbatches))
+        return found
+
+    def up(self, stage: int, later: int) -> int:
+        """Return the least time from the start of an F to that of a later stage's."""
+        return self._up[later] - self._up[stage]
+
+    def down(self, later: int, stage: int) -> int:
+        """Return the least time from a later stage's backward's start to an earlier one's."""
+        return self._down[later] - self._down[stage]
+
+    def first_in_chain(self, stage: int) -> int:
+        """Return the first stage of a stage's chain."""
+        return self.problem.placement.chains[self.problem.placement.chain_of_stage[stage]][0]
+
+    def onward(self, stage: int) -> tuple[int, ...]:
+        """Return the stages of the chain from this one on."""
+        chain = self.problem.placement.chains[self.problem.placement.chain_of_stage[stage]]
+        return chain[chain.index(stage) :]
+
+    def turnaround(self, stage: int) -> int:
+        """Return the least time from the start of F(s, m) to the start of its backward."""
+        last = self.problem.placement.chains[self.problem.placement.chain_of_stage[stage]][-1]
+        return self.up(stage, last) + self.forward[last] + self.down(last, stage)
+
+    def way_back(self, stage: int, outer: int | None) -> int:
+        """Return the least time from a backward's end to the end of what must follow.
+
+        That is the backward and W of the outer device's first stage in the chain; without an
+        outer device, of any stage before.
+        """
+        chain = self.problem.placement.chains[self.problem.placement.chain_of_stage[stage]]
+        targets = list(chain[: chain.index(stage) + 1])
+        if outer is not None:
+            device_of = self.problem.placement.device_of_stage
+            targets = [next(s for s in targets if device_of[s] == outer)]
+        return max(
+            self.down(stage, target)
+            - self.gradient[stage]
+            + self.gradient[target]
+            + self.weight[target]
+            for target in targets
+        )
+
+    def least_work(self, device: int) -> int:
+        """Return the least time that a device is busy."""
+        cost, parts = self.problem.cost, self.parts(device)
+        alone = sum(
+            part.microbatches * (cost.F[s] + self.backward[s])
+            for part in parts
+            for s in part.stages
+        )
+        return alone - self._saved(device, parts, cost.F, self.backward)
+
+    def through_work(self, device: int, parts: Sequence[Part]) -> int:
+        """Return the least time that a device is busy with these stages' F's and gradients."""
+        alone = sum(
+            part.microbatches * (self.forward[s] + self.gradient[s])
+            for part in parts
+            for s in part.stages
+        )
+        return alone - self._saved(device, parts, self.forward, self.gradient)
+
+    def _saved(
+        self, device: int, parts: Sequence[Part], forward: Sequence[int], backward: Sequence[int]
+    ) -> int:
+        """Return the most time that pairs save; the first F and the last backward are in none."""
+        stages = [stage for part in parts for stage in part.stages]
+        pair = self._pair[stages[0]]
+        if pair is None:
+            return 0
+        gain = max(forward[s] for s in stages) + max(backward[s] for s in stages) - pair
+        count = sum(part.microbatches * len(part.stages) for part in parts)
+        return max(0, gain) * (count - 1)
+
+    def all_forwards_fit(self, device: int) -> bool:
+        """Whether a device's memory may hold all its microbatches before the first backward."""
+        limit = room(self.problem, device)
+        return limit is None or limit >= sum(
+            part.microbatches * self._kept(s) for part in self.parts(device) for s in part.stages
+        )
+
+    def warm_idle(self, device: int) -> int:
+        """Return the least idle time of a device before its first backward."""
+        forwards = [
+            (self._kept(s), self.problem.cost.F[s], part.microbatches)
+            for part in self.parts(device)
+            for s in part.stages
+        ]
+        busy = most_time(forwards, room(self.problem, device))
+        until_backward = min(
+            self.up(part.stages[0], part.stages[-1]) + self.turnaround(part.stages[-1])
+            for part in self.parts(device)
+        )
+        return max(0, until_backward - busy)
+
+    def cool_idle(self, device: int) -> int:
+        """Return the least idle time of a device after its last forward.
+
+        The last F is of a chain's last stage s on the device, for its last microbatch m. Until
+        the backward of (first stage, m) starts, only backwards and W's of what was held when
+        F(s, m) started, and those of m itself, can run.
+        """
+        limit = room(self.problem, device)
+        idle: list[int] = []
+        for part in self.parts(device):
+            first, last = part.stages[0], part.stages[-1]
+            window = self.turnaround(last) - self.forward[last] + self.down(last, first)
+            own = sum(self._longest_backward[s] for s in part.stages[1:])
+            free = limit
+            if free is not None:
+                free -= sum(self._kept(s) for s in part.stages[:-1])
+                free -= self.problem.memory.F[last][0]
+            others = most_time(
+                [
+                    item
+                    for other in self.parts(device)
+                    for s in other.stages
+                    for item in (
+                        (self._kept(s), self._longest_backward[s], other.microbatches),
+                        (self._pending(s), self._weight_alone(s), other.microbatches),
+                    )
+                ],
+                free,
+            )
+            idle.append(window - own - others)
+        return max(0, min(idle))
+
+    def forced_weights(self, device: int, parts: Sequence[Part]) -> int:
+        """Return the time of the W's that must run before the last backward of these stages."""
+        limit = room(self.problem, device)
+        if limit is None or not any(self.weight):
+            return 0
+        firsts = [part.stages[0] for part in parts]
+        free = limit - min(self._kept(s) + self.problem.memory.I[s][0] for s in firsts)
+        stages = [(s, part.microbatches) for part in parts for s in part.stages]
+        waiting = most_time([(self._pending(s), self.weight[s], n) for s, n in stages], free)
+        everything = sum(self.weight[s] * n for s, n in stages)
+        return max(0, everything - waiting - max(self.weight[s] for s in firsts))
+
+    def held(self, stage: int) -> int:
+        """Return the least memory x time that one microbatch takes of a stage, grains x ticks."""
+        memory, cost = self.problem.memory, self.problem.cost
+        allows = self.problem.backward.allows
+        kept = self._kept(stage)
+        backwards: list[int] = []
+        if allows(OpKind.BACKWARD_INPUT):
+            backwards.append(
+                (kept + memory.I[stage][0]) * cost.I[stage]
+                + (self._pending(stage) + memory.W[stage][0]) * cost.W[stage]
+            )
+        if allows(OpKind.BACKWARD):
+            ticks = self._or_pair(stage, cost.B[stage])
+            backwards.append((kept + memory.B[stage][0]) * ticks)
+        between = self.turnaround(stage) - self.forward[stage]
+        return memory.F[stage][0] * self.forward[stage] + kept * between + min(backwards)
+
+    def _kept(self, stage: int) -> int:
+        """Return what a microbatch holds between its F and its backward."""
+        allocate, free = self.problem.memory.F[stage]
+        return allocate - free
+
+    def _pending(self, stage: int) -> int:
+        """Return what a microbatch holds between its I and its W."""
+        allocate, free = self.problem.memory.I[stage]
+        return self._kept(stage) + allocate - free
+
+    def _weight_alone(self, stage: int) -> int:
+        split = self.problem.backward.allows(OpKind.BACKWARD_WEIGHT)
+        return self.problem.cost.W[stage] if split else 0
+
+
+def most_time(items: Iterable[tuple[int, int, int]], limit: int | None) -> int:
+    """Return the most time of items (memory, time, how many there are) that fit in memory.
+
+    Exact for up to two kinds of item; with more kinds, the value of the relaxation in which the
+    last item may be cut, which is never less.
+    """
+    kinds: dict[tuple[int, int], int] = {}
+    time = 0
+    for memory, ticks, count in items:
+        if memory <= 0 or limit is None:
+            time += ticks * count
+        elif ticks:
+            kinds[memory, ticks] = kinds.get((memory, ticks), 0) + count
+    if limit is None or limit <= 0 or not kinds:
+        return time
+    order = sorted(kinds, key=lambda kind: (-kind[1] / kind[0], kind))
+    if len(order) == 1:
+        ((memory, ticks),) = order
+        return time + ticks * min(kinds[order[0]], limit // memory)
+    if len(order) == 2:
+        (memory, ticks), (other_memory, other_ticks) = order
+        return time + max(
+            count * ticks
+            + other_ticks * min(kinds[order[1]], (limit - count * memory) // other_memory)
+            for count in range(min(kinds[order[0]], limit // memory) + 1)
+        )
+    for memory, ticks in order:
+        count = min(kinds[memory, ticks], limit // memory)
+        time += count * ticks
+        limit -= count * memory
+        if count < kinds[memory, ticks]:
+            return time + limit * ticks // memory
+    return time
