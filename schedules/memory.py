@@ -82,7 +82,11 @@ def read_memory(words: Words, placement: Placement, backward: Backward) -> Memor
     )
     for stage in range(stages):
         _check_balance({kind: given[kind][stage] for kind in given}, stage)
-    static = per_stage(words.get("static") or 0, placement, "memory.static")
+    static = (
+        (Fraction(0),) * stages
+        if words.get("static") is None
+        else per_stage(words["static"], placement, "memory.static")
+    )
     limit = per_device(words.get("limit"), placement.devices, "memory.limit")
     for stage, number in enumerate(static):
         if number < 0:

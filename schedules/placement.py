@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeGuard
 
+from bubbleproof.schedules.quantity import shown
+
 PlacementWords: TypeAlias = str | Mapping[str, object]
 """A placement as a file writes it: a name, or ``{"device_of_stage": [...], "chains": [...]}``."""
 
@@ -168,20 +170,20 @@ def parse_placement(words: PlacementWords, devices: int) -> Placement:
             shape = re.fullmatch(r"(loop|wave):([1-9][0-9]{0,5})", words)
             if shape is None:
                 raise ValueError(
-                    f"placement: {words!a} is unknown; accepted are {NAMES} "
+                    f"placement: {shown(words)} is unknown; accepted are {NAMES} "
                     '(V chunks per device, as "loop:2") and {"device_of_stage": [...]}'
                 )
             chunks = int(shape[2])
             if chunks * devices > MOST_STAGES:
                 raise ValueError(
-                    f"placement: {words} on {devices} devices is {chunks * devices} stages; "
+                    f"placement: {shown(words)} on {devices} devices is {chunks * devices} stages; "
                     f"at most {MOST_STAGES} are supported"
                 )
             return loop(devices, chunks) if shape[1] == "loop" else wave(devices, chunks)
         case _:  # pyright: ignore[reportUnnecessaryComparison]
             raise ValueError(
                 f"placement: a name ({NAMES}) or an object with device_of_stage is expected, "
-                f"not {words!a}"
+                f"not {shown(words)}"
             )
 
 
@@ -199,7 +201,7 @@ def _parse_explicit(words: Mapping[str, object], devices: int) -> Placement:
     unknown = sorted(set(words) - {"device_of_stage", "chains"})
     if unknown:
         raise ValueError(
-            f"placement: {unknown[0]!a} is unknown; accepted are device_of_stage and chains"
+            f"placement: {shown(unknown[0])} is unknown; accepted are device_of_stage and chains"
         )
     if "device_of_stage" not in words:
         raise ValueError("placement: device_of_stage is missing; give one device for each stage")
@@ -227,11 +229,15 @@ def _parse_explicit(words: Mapping[str, object], devices: int) -> Placement:
 
 def _whole_numbers(value: object, where: str) -> tuple[int, ...]:
     if not _is_list(value):
-        raise ValueError(f"{where}: a list of whole numbers is expected, not {value!a}")
+        raise ValueError(f"{where}: a list of whole numbers is expected, not {shown(value)}")
     numbers: list[int] = []
     for index, item in enumerate(value):
         if isinstance(item, bool) or not isinstance(item, int):
-            raise ValueError(f"{where}[{index}]: {item!a} is not a whole number")
+            raise ValueError(f"{where}[{index}]: {shown(item)} is not a whole number")
+        if not 0 <= item < MOST_STAGES:
+            raise ValueError(
+                f"{where}[{index}]: {shown(item)} is out of range; 0..{MOST_STAGES - 1} is accepted"
+            )
         numbers.append(item)
     return tuple(numbers)
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from bubbleproof.schedules.cost import Backward, Cost, read_cost
 from bubbleproof.schedules.memory import Change, Memory, read_memory
 from bubbleproof.schedules.ops import Block, Op, OpKind, Pair
-from bubbleproof.schedules.placement import Placement, PlacementWords, parse_placement
+from bubbleproof.schedules.placement import MOST_STAGES, Placement, PlacementWords, parse_placement
 from bubbleproof.schedules.quantity import LARGEST, Number, in_unit
 from bubbleproof.schedules.words import MOST_OPS, Words, choice, count, is_list, text
 
@@ -83,7 +83,7 @@ class Problem:
 
         put("name", text(name, "name"))
         put("time_unit", text(time_unit, "time_unit"))
-        put("devices", count(devices, "devices", 1))
+        put("devices", count(devices, "devices", 1, MOST_STAGES))
         if not isinstance(placement, Placement):
             placement = parse_placement(placement, self.devices)
         elif placement.devices != self.devices:
@@ -230,7 +230,9 @@ def _check_sizes(problem: Problem) -> None:
         if set(lengths) != {right}:
             raise ValueError(f"{where}: {min(lengths)} numbers where {right} are needed")
     cost = problem.cost
-    longest = max(cost.F) + max(*cost.I, *cost.B) + max(cost.W)
+    # An op and at most its share of a pair, which may take longer than its two halves.
+    pair = max((ticks for ticks in cost.pair if ticks is not None), default=0)
+    longest = max(cost.F) + max(*cost.I, *cost.B) + max(cost.W) + pair
     delay = cost.transfer if isinstance(cost.transfer, int) else max(map(max, cost.transfer))
     ticks = problem.stages * problem.total_microbatches * (longest + 2 * delay)
     if ticks >= LARGEST:

@@ -44,12 +44,10 @@ def exact(value: object, where: str) -> Fraction:
         case _:
             number = None
     if number is None:
-        raise ValueError(
-            f"{where}: {_shown(value)} is not a finite number; write one, as 12 or 0.5"
-        )
+        raise ValueError(f"{where}: {shown(value)} is not a finite number; write one, as 12 or 0.5")
     if abs(number) >= LARGEST or number.denominator > FINEST:
         raise ValueError(
-            f"{where}: {_shown(value)} cannot be kept exactly; "
+            f"{where}: {shown(value)} cannot be kept exactly; "
             f"numbers below 2^53 with at most 12 decimals are"
         )
     return number
@@ -84,6 +82,11 @@ def _of_text(text: str) -> Fraction | None:
     return Fraction(decimal) if decimal.is_finite() and abs(decimal.adjusted()) <= 40 else None
 
 
-def _shown(value: object) -> str:
-    text = str(value) if isinstance(value, Decimal) else ascii(value)
+def shown(value: object) -> str:
+    """Return a value in ASCII for a message: on one line, at most 40 characters, never failing."""
+    try:
+        text = str(value) if isinstance(value, Decimal) else ascii(value)
+    except (ValueError, RecursionError):
+        # Python refuses to print an int of thousands of digits, or a list within a thousand lists.
+        return "a huge number" if isinstance(value, int) else "a huge value"
     return text if len(text) <= 40 else text[:37] + "..."

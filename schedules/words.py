@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TypeAlias, TypeGuard, TypeVar
 
 from bubbleproof.schedules.placement import Placement
-from bubbleproof.schedules.quantity import exact
+from bubbleproof.schedules.quantity import exact, shown
 
 Words: TypeAlias = Mapping[str, object]
 """An object of a problem file."""
@@ -62,38 +62,47 @@ def choice(kind: type[_Choice], value: object, where: str) -> _Choice:
         return kind(value)
     except ValueError:
         accepted = ", ".join(f'"{choice.value}"' for choice in kind)
-        raise ValueError(f"{where}: {value!a} is unknown; accepted are {accepted}") from None
+        raise ValueError(f"{where}: {shown(value)} is unknown; accepted are {accepted}") from None
 
 
-def count(value: object, where: str, least: int) -> int:
-    """Read a whole number, at least ``least``."""
+def count(value: object, where: str, least: int, most: int = MOST_OPS) -> int:
+    """Read a whole number from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{where}: {value!a} is not a whole number; write one, as {least or 1}")
-    if not least <= value <= MOST_OPS:
-        raise ValueError(f"{where}: {value} is out of range; {least}..{MOST_OPS} is accepted")
+        raise ValueError(
+            f"{where}: {shown(value)} is not a whole number; write one, as {least or 1}"
+        )
+    if not least <= value <= most:
+        raise ValueError(f"{where}: {shown(value)} is out of range; {least}..{most} is accepted")
     return value
 
 
 def text(value: object, where: str) -> str:
     """Read a text."""
     if not isinstance(value, str):
-        raise ValueError(f"{where}: {value!a} is not a text")
+        raise ValueError(f'{where}: {shown(value)} is not a text; write one in quotes, as "a"')
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"{where}: {shown(value)} has half a character (a lone surrogate)")
     return value
 
 
 def known(words: Words, accepted: Sequence[str], where: str) -> None:
     """Refuse what is no object or has a word that is not accepted, naming the closest one."""
     if not isinstance(words, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"{where}: an object is expected, not {words!a}")
+        raise ValueError(f"{where}: an object is expected, not {shown(words)}")
     for word in words:
         if word not in accepted:
             close = get_close_matches(str(word), accepted, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise ValueError(
-                f"{where}: {word!a} is unknown{hint} (accepted: {', '.join(accepted)})"
+                f"{where}: {shown(word)} is unknown{hint} (accepted: {', '.join(accepted)})"
             )
 
 
 def is_list(value: object) -> TypeGuard[Sequence[object]]:
     """Whether a value is a list, and not a text."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def is_object(value: object) -> TypeGuard[Words]:
+    """Whether a value is an object of a file."""
+    return isinstance(value, Mapping)
