@@ -1,0 +1,282 @@
+"""A schedule as the words of a file (``bubbleproof.schedule/1``), and back, without loss.
+
+Starts are in ticks, which the file's own ``ticks_per_unit`` explains; objective, bound and proof
+are in the user's unit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import lcm
+
+from bubbleproof.schedules.cost import Cost
+from bubbleproof.schedules.ops import Row
+from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.problem_words import (
+    amount,
+    fields,
+    problem_of_words,
+    words_of_problem,
+)
+from bubbleproof.schedules.quantity import FINEST, LARGEST, exact, shown
+from bubbleproof.schedules.schedule import Bound, Schedule, Starts, Status, parse_rows
+from bubbleproof.schedules.words import choice, count, is_list, is_object, known, text
+
+SCHEDULE_FORMAT = "bubbleproof.schedule/1"
+
+_FIELDS = (
+    "format",
+    "problem",
+    "source",
+    "status",
+    "objective",
+    "bound",
+    "ticks_per_unit",
+    "rows",
+    "starts",
+    "proof",
+)
+
+
+def words_of_schedule(schedule: Schedule) -> dict[str, object]:
+    """Return what a file says of a schedule.
+
+    Raises
+    ------
+    ValueError
+        If the rows or starts do not fit the problem, or a number has no finite decimal text.
+    """
+    problem = schedule.problem
+    _check_shape(problem, schedule.rows, schedule.starts)
+    per_unit = problem.cost.ticks_per_unit
+    words: dict[str, object] = {"format": SCHEDULE_FORMAT, "problem": words_of_problem(problem)}
+    if schedule.source:
+        words["source"] = text(schedule.source, "source")
+    if schedule.status is not None:
+        words["status"] = schedule.status.value
+    for name, ticks in (("objective", schedule.objective), ("bound", schedule.bound)):
+        if ticks is not None:
+            words[name] = amount(ticks, per_unit, name)
+    words["ticks_per_unit"] = per_unit
+    words["rows"] = [list(map(str, row)) for row in schedule.rows]
+    if schedule.starts is not None:
+        words["starts"] = list(map(list, schedule.starts))
+    if schedule.proof:
+        words["proof"] = words_of_proof(schedule.proof, per_unit)
+    return words
+
+
+def words_of_proof(proof: Sequence[Bound], per_unit: int) -> list[dict[str, object]]:
+    """Return what a file says of bounds, each with its numbers in the user's unit."""
+    return [
+        {
+            "name": bound.name,
+            "bound": amount(bound.ticks, per_unit, "proof"),
+            **({} if bound.device is None else {"device": bound.device}),
+            "text": bound.text,
+            "terms": {
+                name: amount(ticks, per_unit, f"proof: {name}")
+                for name, ticks in bound.terms.items()
+            },
+        }
+        for bound in proof
+    ]
+
+
+def schedule_of_words(words: object, problem: Problem | None = None) -> Schedule:
+    """Read a schedule from what a file says, for its own problem or a given one.
+
+    Raises
+    ------
+    ValueError
+        If the format is another one, the rows are no rows of ops for the problem's devices, or a
+        claim contradicts itself; the message has the field.
+    """
+    given = fields(words, SCHEDULE_FORMAT, _FIELDS, "a schedule")
+    own = _own_problem(given)
+    target = own if problem is None else problem
+    if target is None:
+        raise ValueError("problem is missing; put what the schedule is for into it, or give it")
+    per_unit = target.cost.ticks_per_unit
+    written = given.get("ticks_per_unit")
+    ticks_per_unit = per_unit if written is None else count(written, "ticks_per_unit", 1, FINEST)
+    if problem is None:
+        target = _refined(target, lcm(per_unit, ticks_per_unit))
+        per_unit = target.cost.ticks_per_unit
+    rows = _rows(given.get("rows"))
+    starts = _starts(given.get("starts"), Fraction(per_unit, ticks_per_unit))
+    _check_shape(target, rows, starts)
+    schedule = Schedule(
+        problem=target, rows=rows, starts=starts, source=text(given.get("source", ""), "source")
+    )
+    if problem is not None and problem != own:
+        return schedule
+    return _claimed(schedule, given)
+
+
+def _own_problem(given: Mapping[str, object]) -> Problem | None:
+    words = given.get("problem")
+    if words is None:
+        return None
+    try:
+        return problem_of_words(words)
+    except ValueError as error:
+        raise ValueError(f"in problem: {error}") from None
+
+
+def _refined(problem: Problem, ticks_per_unit: int) -> Problem:
+    """Return the same problem in finer ticks."""
+    cost = problem.cost
+    factor = ticks_per_unit // cost.ticks_per_unit
+    if factor == 1:
+        return problem
+    transfer = cost.transfer
+
+    def finer(ticks: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(factor * t for t in ticks)
+
+    return replace(
+        problem,
+        cost=Cost(
+            F=finer(cost.F),
+            I=finer(cost.I),
+            W=finer(cost.W),
+            B=finer(cost.B),
+            pair=tuple(None if t is None else factor * t for t in cost.pair),
+            transfer=factor * transfer
+            if isinstance(transfer, int)
+            else tuple(map(finer, transfer)),
+            ticks_per_unit=ticks_per_unit,
+        ),
+    )
+
+
+def _rows(value: object) -> tuple[Row, ...]:
+    if not is_list(value):
+        raise ValueError(
+            'rows: a list with one row for each device is expected, as [["0F0", "0B0"], ...]'
+        )
+    texts: list[list[str] | str] = []
+    for device, row in enumerate(value):
+        if isinstance(row, str):
+            texts.append(row)
+        elif is_list(row):
+            texts.append([_op_text(item, device, i) for i, item in enumerate(row)])
+        else:
+            raise ValueError(f"rows[{device}]: a list of ops is expected, not {shown(row)}")
+    return parse_rows(texts)
+
+
+def _op_text(item: object, device: int, position: int) -> str:
+    if not isinstance(item, str):
+        raise ValueError(f"rows[{device}][{position}]: {shown(item)} is no op; write one, as 2F0")
+    return item
+
+
+def _starts(value: object, factor: Fraction) -> Starts | None:
+    if value is None:
+        return None
+    if not is_list(value):
+        raise ValueError("starts: a list of ticks for each device is expected, as [[0, 1], [1, 2]]")
+    starts: list[tuple[int, ...]] = []
+    for device, row in enumerate(value):
+        if not is_list(row):
+            raise ValueError(f"starts[{device}]: a list of ticks is expected, not {shown(row)}")
+        each = [_start(item, device, i) for i, item in enumerate(row)]
+        if factor != 1:
+            scaled = [item * factor for item in each]
+            for i, item in enumerate(scaled):
+                if item.denominator != 1:
+                    raise ValueError(
+                        f"starts[{device}][{i}]: {each[i]} is no whole number of ticks of the "
+                        f"problem; one of its ticks is {1 / factor} of the file's"
+                    )
+            each = [int(item) for item in scaled]
+        starts.append(tuple(each))
+    return tuple(starts)
+
+
+def _start(item: object, device: int, position: int) -> int:
+    if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < LARGEST:
+        raise ValueError(
+            f"starts[{device}][{position}]: {shown(item)} is no start; "
+            "whole ticks from 0 to below 2^53 are"
+        )
+    return item
+
+
+def _check_shape(problem: Problem, rows: Sequence[Row], starts: Starts | None) -> None:
+    if len(rows) != problem.devices:
+        raise ValueError(
+            f"rows: {len(rows)} rows for {problem.devices} devices; one for each is right"
+        )
+    if starts is None:
+        return
+    if len(starts) != len(rows):
+        raise ValueError(f"starts: {len(starts)} lists for {len(rows)} rows; one for each is right")
+    for device, (row, each) in enumerate(zip(rows, starts, strict=True)):
+        if len(row) != len(each):
+            raise ValueError(
+                f"starts[{device}]: {len(each)} starts for {len(row)} ops; one for each is right"
+            )
+        if each and not 0 <= min(each) <= max(each) < LARGEST:
+            raise ValueError(f"starts[{device}]: from 0 to below 2^53 is accepted")
+
+
+def _claimed(schedule: Schedule, given: Mapping[str, object]) -> Schedule:
+    """Return the schedule with what the file says is proven of it."""
+    per_unit = schedule.problem.cost.ticks_per_unit
+    objective, bound = (
+        None if given.get(name) is None else _ticks(given[name], per_unit, name)
+        for name in ("objective", "bound")
+    )
+    status = given.get("status")
+    read = None if status is None else choice(Status, status, "status")
+    if read is Status.OPTIMAL and (objective is None or objective != bound):
+        raise ValueError(
+            f"status: optimal, but objective {shown(given.get('objective'))} and bound "
+            f'{shown(given.get("bound"))} are not the same number; "feasible" is right'
+        )
+    proof = given.get("proof")
+    if proof is not None and not is_list(proof):
+        raise ValueError(f"proof: a list of bounds is expected, not {shown(proof)}")
+    return replace(
+        schedule,
+        objective=objective,
+        bound=bound,
+        status=read,
+        proof=tuple(_bound(item, f"proof[{i}]", per_unit) for i, item in enumerate(proof or ())),
+    )
+
+
+def _bound(value: object, where: str, per_unit: int) -> Bound:
+    if not is_object(value):
+        raise ValueError(f"{where}: an object is expected, not {shown(value)}")
+    known(value, ("name", "bound", "device", "text", "terms"), where)
+    for name in ("name", "bound", "text"):
+        if value.get(name) is None:
+            raise ValueError(f"{where}.{name} is missing")
+    device = value.get("device")
+    terms = value.get("terms")
+    if terms is None:
+        terms = dict[str, object]()
+    elif not is_object(terms):
+        raise ValueError(f"{where}.terms: an object of numbers is expected, not {shown(terms)}")
+    return Bound(
+        name=text(value["name"], f"{where}.name"),
+        ticks=_ticks(value["bound"], per_unit, f"{where}.bound"),
+        text=text(value["text"], f"{where}.text"),
+        device=None if device is None else count(device, f"{where}.device", 0),
+        terms={
+            name: _ticks(term, per_unit, f"{where}.terms.{name}") for name, term in terms.items()
+        },
+    )
+
+
+def _ticks(value: object, per_unit: int, where: str) -> int:
+    ticks = exact(value, where) * per_unit
+    if ticks.denominator != 1:
+        raise ValueError(
+            f"{where}: {shown(value)} is no whole number of ticks ({per_unit} per unit)"
+        )
+    return ticks.numerator
