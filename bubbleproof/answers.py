@@ -1,0 +1,136 @@
+"""The objects that ``--json`` prints, in the user's units."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.schedule import Bound, Status
+from bubbleproof.schedules.simulate import Timeline
+from bubbleproof.solver.comparison import Candidate, Comparison
+from bubbleproof.solver.result import NoScheduleError, Result
+from bubbleproof.verify.report import Report
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+
+def of_result(result: Result) -> Json:
+    """Return what a search found and proved."""
+    timeline = result.timeline
+    return {
+        "status": result.status.value,
+        "objective": result.objective,
+        "bound": result.bound,
+        "gap": result.gap,
+        **_measures(timeline),
+        "seconds": round(result.seconds, 3),
+        "source": result.source,
+        "proof": [_bound(bound, result.problem) for bound in result.proof],
+    }
+
+
+def of_infeasible(error: NoScheduleError, seconds: float) -> Json:
+    """Return the same object for a problem that has no schedule."""
+    return {
+        "status": Status.INFEASIBLE.value,
+        "objective": None,
+        "bound": error.bound,
+        "gap": None,
+        "makespan": None,
+        "span": None,
+        "bubble_ratio": None,
+        "peak_memory": None,
+        "seconds": round(seconds, 3),
+        "source": "",
+        "proof": [
+            {
+                "name": "memory",
+                "device": error.device,
+                "limit": error.limit,
+                "least": error.least,
+                "text": str(error),
+            }
+        ],
+    }
+
+
+def of_candidate(candidate: Candidate, report: Report) -> Json:
+    """Return a family's schedule as a comparison sees it, with the verdict on it."""
+    return {**_candidate(candidate), "valid": report.valid, "violations": _violations(report)}
+
+
+def of_comparison(comparison: Comparison, result: Result | NoScheduleError) -> Json:
+    """Return all candidates, the families that do not apply, and what the solver proved."""
+    problem = comparison.problem
+    proven: dict[str, Json]
+    if isinstance(result, NoScheduleError):
+        proven = {"status": Status.INFEASIBLE.value, "bound": result.bound, "reason": str(result)}
+    else:
+        proven = {"status": result.status.value, "bound": result.bound}
+    return {
+        "problem": problem.name,
+        "objective": problem.objective.value,
+        **proven,
+        "candidates": [_candidate(candidate) for candidate in comparison.candidates],
+        "refused": [{"name": name, "reason": reason} for name, reason in comparison.refused],
+    }
+
+
+def of_report(report: Report) -> Json:
+    """Return the verdict on a schedule.
+
+    ``deadlock`` concerns the messages of a lowered program; a schedule of ops has none. An order
+    that cannot run is a violation of the rule ``causal``.
+    """
+    return {
+        "valid": report.valid,
+        "makespan": report.makespan,
+        "span": report.span,
+        "peak_memory": report.peak_memory,
+        "violations": _violations(report),
+        "deadlock": None,
+    }
+
+
+def _measures(timeline: Timeline) -> dict[str, Json]:
+    return {
+        "makespan": timeline.makespan,
+        "span": timeline.span,
+        "bubble_ratio": timeline.bubble_ratio,
+        "peak_memory": timeline.peak_memory,
+    }
+
+
+def _candidate(candidate: Candidate) -> dict[str, Json]:
+    problem = candidate.timeline.schedule.problem
+    return {
+        "name": candidate.name,
+        "objective": problem.time(candidate.objective_ticks),
+        **_measures(candidate.timeline),
+        "zb_bubble_ratio": candidate.timeline.zb_bubble_ratio,
+        "fits": candidate.fits,
+        "weight_copies": candidate.weight_copies,
+        "source": candidate.timeline.schedule.source,
+    }
+
+
+def _bound(bound: Bound, problem: Problem) -> Json:
+    return {
+        "name": bound.name,
+        "bound": problem.time(bound.ticks),
+        "device": bound.device,
+        "terms": {name: problem.time(ticks) for name, ticks in bound.terms.items()},
+        "text": bound.text,
+    }
+
+
+def _violations(report: Report) -> Json:
+    return [
+        {
+            "rule": violation.rule,
+            "device": violation.device,
+            "position": violation.position,
+            "ops": violation.ops,
+            "message": violation.message,
+        }
+        for violation in report.violations
+    ]

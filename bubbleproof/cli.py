@@ -1,0 +1,477 @@
+"""The command line: solve, family, compare, verify, show, export.
+
+Exit status: 0 fine; 1 an honest no (a rule is broken, no schedule exists); 2 the input could not
+be used, with one line that says where, what and what would be right; 130 after Ctrl-C.
+"""
+
+import json as json_module
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter, Token
+
+from bubbleproof import __version__
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from rich.console import Console, RenderableType
+
+    from bubbleproof.answers import Json
+    from bubbleproof.schedules.problem import Problem
+    from bubbleproof.schedules.schedule import Schedule
+    from bubbleproof.solver.result import Progress, Result
+    from bubbleproof.verify.report import Report
+
+FINE, NO, UNUSABLE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+
+MOST_SECONDS = 10**7
+MOST_WORKERS = 1024
+LARGEST_SEED = 2**31 - 1
+
+DRAWABLE = frozenset({"memory", "timing", "exclusive"})
+"""Rules that a schedule may break and still have times to be drawn."""
+
+app = App(
+    name="bubbleproof",
+    help="Pipeline-parallel training schedules: solved with a proven bound, verified, drawn.",
+    version=__version__,
+    help_format="plaintext",
+)
+
+
+class Refusal(Exception):
+    """Input that cannot be used; the message is the line that the user reads."""
+
+
+def _whole(least: int, most: int) -> Parameter:
+    """Accept a whole number in a range, and no fraction that would have to be rounded."""
+
+    def convert(_: object, tokens: Sequence[Token]) -> int:
+        text = tokens[0].value
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+            raise ValueError(f"{text!a} is not a whole number; write one, as {max(least, 1)}")
+        if not least <= int(text) <= most:
+            raise ValueError(f"{text} is out of range; {least}..{most} is accepted")
+        return int(text)
+
+    return Parameter(converter=convert)
+
+
+def _seconds(_: object, tokens: Sequence[Token]) -> float:
+    text = tokens[0].value
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not 0 < seconds <= MOST_SECONDS:
+        raise ValueError(f"{text!a} is no time limit; a number above 0 is one, as 60 (seconds)")
+    return seconds
+
+
+ProblemFile = Annotated[Path, Parameter(help="A problem, JSON or TOML.")]
+ScheduleFile = Annotated[Path, Parameter(help="A schedule, JSON or torch's compute_only CSV.")]
+AskedProblem = Annotated[
+    Path | None,
+    Parameter(name="--problem", help="Take this problem instead of the schedule's own."),
+]
+Output = Annotated[Path | None, Parameter(name=["--output", "-o"], help="The file to write.")]
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object.")]
+TimeLimit = Annotated[float, Parameter(converter=_seconds, help="Seconds of search.")]
+Workers = Annotated[
+    int | None, _whole(1, MOST_WORKERS), Parameter(help="Search threads; all cores if not given.")
+]
+Seed = Annotated[int, _whole(0, LARGEST_SEED), Parameter(help="Seed of the search.")]
+
+
+@app.command
+def solve(
+    problem: ProblemFile,
+    /,
+    *,
+    output: Output = None,
+    time_limit: TimeLimit = 60.0,
+    workers: Workers = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Find the schedule with the least bubble and prove how far it can be from the best.
+
+    Ctrl-C ends the search and keeps the best schedule so far.
+    """
+    from bubbleproof import answers, report
+    from bubbleproof.solver.comparison import compare_families
+    from bubbleproof.solver.result import NoScheduleError
+    from bubbleproof.verify.rules import verify as judge
+
+    asked = _problem(problem)
+    began = time.monotonic()
+    try:
+        result = _search(asked, output, time_limit=time_limit, workers=workers, seed=seed)
+    except NoScheduleError as error:
+        if as_json:
+            _print_json(answers.of_infeasible(error, time.monotonic() - began))
+        else:
+            _print(report.infeasible(error))
+        return NO
+    if output is not None:
+        _save(result.schedule, output)
+    verdict = judge(result.schedule)
+    if as_json:
+        _print_json(answers.of_result(result))
+    else:
+        _print(report.summary(result, compare_families(asked), verdict))
+        hint = "to keep the schedule: bubbleproof solve ... -o schedule.json"
+        _say(hint if output is None else f"written: {output}")
+    if result.interrupted:
+        return INTERRUPTED
+    return _judged(verdict, result.schedule)
+
+
+@app.command
+def family(
+    name: Annotated[str, Parameter(help="Its name, as zb_h1; bubbleproof compare lists all.")],
+    problem: ProblemFile,
+    /,
+    *,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> int:
+    """Build a published schedule on a problem.
+
+    Where it breaks a rule, as a memory limit, it is written all the same.
+    """
+    from bubbleproof import answers, report
+    from bubbleproof.schedules import families
+    from bubbleproof.schedules.simulate import simulate
+    from bubbleproof.solver.comparison import Candidate
+    from bubbleproof.verify.rules import verify as judge
+
+    asked = _problem(problem)
+    with _usable():
+        schedule = families.build(name, asked)
+    if output is not None:
+        _save(schedule, output)
+    verdict = judge(schedule)
+    candidate = Candidate(name, simulate(schedule))
+    if as_json:
+        _print_json(answers.of_candidate(candidate, verdict))
+    else:
+        _print(report.family_summary(candidate, verdict))
+        if output is not None:
+            _say(f"written: {output}")
+    return _judged(verdict, schedule)
+
+
+@app.command
+def compare(
+    problem: ProblemFile,
+    /,
+    *,
+    time_limit: TimeLimit = 20.0,
+    workers: Workers = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Show every published family and the solver side by side."""
+    from bubbleproof import answers, report
+    from bubbleproof.solver.comparison import compare_families
+    from bubbleproof.solver.result import NoScheduleError
+
+    asked = _problem(problem)
+    comparison = compare_families(asked)
+    interrupted = False
+    try:
+        outcome = _search(asked, None, time_limit=time_limit, workers=workers, seed=seed)
+    except NoScheduleError as error:
+        outcome = error
+    else:
+        interrupted = outcome.interrupted
+        comparison = comparison.with_schedule("solve", outcome.schedule)
+    if as_json:
+        _print_json(answers.of_comparison(comparison, outcome))
+    else:
+        _print(report.comparison_table(comparison, outcome))
+    if interrupted:
+        return INTERRUPTED
+    return NO if isinstance(outcome, NoScheduleError) else FINE
+
+
+@app.command
+def verify(file: ScheduleFile, /, *, problem: AskedProblem = None, as_json: AsJson = False) -> int:
+    """Judge a schedule by every rule, independently of how it was made."""
+    from bubbleproof import answers, report
+    from bubbleproof.verify.rules import verify as judge
+
+    schedule = _schedule(file, problem)
+    verdict = judge(schedule)
+    if as_json:
+        _print_json(answers.of_report(verdict))
+    else:
+        _print(report.verdict(verdict, schedule))
+    return FINE if verdict.valid else NO
+
+
+@app.command
+def show(file: ScheduleFile, /, *, output: Output = None, problem: AskedProblem = None) -> int:
+    """Draw a schedule's timeline and memory: in the terminal, or with -o as .svg or .png."""
+    from bubbleproof import report
+    from bubbleproof.chart import chart
+    from bubbleproof.schedules.simulate import simulate
+    from bubbleproof.verify.rules import verify as judge
+
+    schedule = _schedule(file, problem)
+    verdict = judge(schedule)
+    if not {violation.rule for violation in verdict.violations} <= DRAWABLE:
+        _say(f"{file}: not drawn, since it cannot run as it stands")
+        return _judged(verdict, schedule)
+    if output is not None:
+        _plot(schedule, output)
+        _say(f"written: {output}")
+    else:
+        timeline = simulate(schedule)
+        _print(chart(timeline, _console().width))
+        _print("")
+        _print(report.devices(timeline))
+    return FINE
+
+
+@app.command
+def export(
+    file: ScheduleFile,
+    /,
+    *,
+    to: Annotated[Literal["torch-compute-only"], Parameter(help="The form.")],
+    output: Output = None,
+    problem: AskedProblem = None,
+) -> int:
+    """Write a valid schedule as another program reads it, and say which settings that needs."""
+    from bubbleproof.schedules.files import write_file
+    from bubbleproof.schedules.io import schedule_text
+    from bubbleproof.schedules.torch_target import require_compute_only, settings
+    from bubbleproof.verify.rules import verify as judge
+
+    schedule = _schedule(file, problem)
+    verdict = judge(schedule)
+    if not verdict.valid:
+        _say(f"{file}: not exported to {to}, since it is not valid")
+        return _judged(verdict, schedule)
+    with _usable(f"{file}: "):
+        require_compute_only(schedule)
+        text = schedule_text(schedule, ".csv")
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        with _usable():
+            write_file(output, text.encode())
+    for line in settings(schedule, "schedule.csv" if output is None else str(output)):
+        _say(line)
+    return FINE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    Parameters
+    ----------
+    arguments
+        Without the program's name; None: those of the process.
+    """
+    _prepare_streams()
+    try:
+        command, bound, _ = app.parse_args(
+            sys.argv[1:] if arguments is None else list(arguments),
+            exit_on_error=False,
+            print_error=False,
+        )
+        status = command(*bound.args, **bound.kwargs) or FINE
+        sys.stdout.flush()
+    except CycloptsError as error:
+        _say(f"{str(error).rstrip('.')}; see bubbleproof --help")
+        return UNUSABLE
+    except Refusal as error:
+        _say(str(error))
+        return UNUSABLE
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
+    except OSError as error:
+        # Files are read and written behind ValueErrors, so this is the output stream: it is
+        # replaced, or the flush at exit would fail once more.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        if isinstance(error, BrokenPipeError):
+            return BROKEN_PIPE
+        _say(f"cannot write the output: {error.strerror}")
+        return UNUSABLE
+    return status
+
+
+def _search(
+    problem: "Problem", output: Path | None, *, time_limit: float, workers: int | None, seed: int
+) -> "Result":
+    """Solve, keep the best schedule in a file, and show the progress where someone can see it."""
+    from bubbleproof.solver.portfolio import solve as search
+
+    if output is not None:
+        _require_place(output)
+    best: list[Progress] = []
+
+    def improved(progress: "Progress") -> None:
+        best[:] = [progress]
+        if output is not None:
+            # A write that fails here is tried once more at the end, and reported then: the
+            # search is not to be lost, and it calls from threads that an error would not leave.
+            with suppress(Refusal):
+                _save(progress.schedule, output)
+
+    with _terminable(), _shown(problem, best, time_limit), _usable():
+        return search(
+            problem,
+            time_limit_s=time_limit,
+            workers=workers,
+            seed=seed,
+            on_progress=improved,
+        )
+
+
+@contextmanager
+def _terminable() -> Generator[None, None, None]:
+    """Let SIGTERM end a search as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _shown(
+    problem: "Problem", best: "list[Progress]", time_limit: float
+) -> "AbstractContextManager[object]":
+    """Show the state of a search on stderr while it runs, where that is a terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.live import Live
+    from rich.text import Text
+
+    from bubbleproof.report import progress
+
+    end = time.monotonic() + time_limit
+
+    def line() -> Text:
+        state = best[0] if best else None
+        return Text(progress(state, problem, end - time.monotonic()))
+
+    return Live(
+        get_renderable=line, console=_console(error=True), transient=True, refresh_per_second=4
+    )
+
+
+def _problem(file: Path) -> "Problem":
+    from bubbleproof.schedules.io import load_problem
+
+    with _usable():
+        problem = load_problem(file)
+    for warning in problem.warnings():
+        _say(f"{file}: warning: {warning}")
+    return problem
+
+
+def _schedule(file: Path, problem: Path | None) -> "Schedule":
+    from bubbleproof.schedules.io import load_schedule
+
+    with _usable():
+        return load_schedule(file, None if problem is None else _problem(problem))
+
+
+def _save(schedule: "Schedule", output: Path) -> None:
+    from bubbleproof.schedules.io import save
+
+    with _usable():
+        save(schedule, output)
+
+
+def _require_place(output: Path) -> None:
+    """Refuse before a long search what could not be written after it."""
+    if output.suffix.lower() not in (".json", ".csv"):
+        raise Refusal(f"{output}: a schedule is written as .json or .csv (torch); name it so")
+    if output.is_dir() or not output.parent.is_dir():
+        raise Refusal(f"{output}: is a folder, or in a folder that does not exist")
+
+
+def _plot(schedule: "Schedule", output: Path) -> None:
+    try:
+        from bubbleproof.schedules.plot import plot
+    except ModuleNotFoundError as error:
+        raise Refusal(
+            f"{output}: drawing needs {error.name}; pip install 'bubbleproof[plot]', or leave "
+            "-o out for the terminal"
+        ) from error
+    with _usable():
+        plot(schedule, output)
+
+
+def _judged(verdict: "Report", schedule: "Schedule") -> int:
+    """Return the exit status of a verdict; what is wrong goes to stderr."""
+    if verdict.valid:
+        return FINE
+    from bubbleproof import report
+
+    _print(report.verdict(verdict, schedule), error=True)
+    return NO
+
+
+@contextmanager
+def _usable(where: str = "") -> Generator[None, None, None]:
+    """Turn a ValueError about the input into the one line that the user reads."""
+    try:
+        yield
+    except ValueError as error:
+        raise Refusal(f"{where}{error}") from error
+
+
+def _prepare_streams() -> None:
+    """Make any text printable: a closed stream swallows it, a narrow encoding escapes it."""
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _console(*, error: bool = False) -> "Console":
+    from rich.console import Console
+
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave the end of a closed pipe to ``main``."""
+            raise BrokenPipeError
+
+    return Piped(stderr=error, markup=False, emoji=False, highlight=False)
+
+
+def _print(what: "RenderableType", *, error: bool = False) -> None:
+    _console(error=error).print(what)
+
+
+def _print_json(what: "Json") -> None:
+    sys.stdout.write(json_module.dumps(what, allow_nan=False) + "\n")
+
+
+def _say(line: str) -> None:
+    """Write one line to stderr, whatever is in it."""
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(line.split()))
+    sys.stderr.write(f"bubbleproof: {text}\n")

@@ -1,0 +1,288 @@
+"""What the command line shows people: summaries and tables. Prints nothing itself."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.schedule import Bound, Schedule, Status
+from bubbleproof.schedules.simulate import Timeline
+from bubbleproof.solver.comparison import Candidate, Comparison
+from bubbleproof.solver.result import NoScheduleError, Progress, Result
+from bubbleproof.verify.report import Report, Violation
+
+MOST_VIOLATIONS = 8
+"""Shown in full, so that a verdict stays on one screen; ``--json`` has them all."""
+
+AROUND = 4
+"""Cells shown on each side of an offending one."""
+
+
+def summary(result: Result, comparison: Comparison, report: Report) -> RenderableType:
+    """Return what a search found, what is proven, and how every device spends its time."""
+    problem, timeline = result.problem, result.timeline
+    lines = [
+        ("status", _status(result)),
+        (problem.objective.value, _time(problem, result.objective_ticks)),
+        ("bound", f"{_time(problem, result.bound_ticks)}, gap {percent(result.gap)}"),
+        *_measures(timeline),
+        ("source", result.source),
+        ("published", _against(result, comparison)),
+        ("checked", _checked(report)),
+        ("search", f"{result.seconds:.1f} s" + (", interrupted" if result.interrupted else "")),
+    ]
+    return Group(
+        _facts(problem.name, lines), "", devices(timeline), "", proof(result.proof, problem)
+    )
+
+
+def family_summary(candidate: Candidate, report: Report) -> RenderableType:
+    """Return a family's schedule with the verdict on it."""
+    problem = candidate.timeline.schedule.problem
+    lines = [
+        ("family", candidate.timeline.schedule.source or candidate.name),
+        *_measures(candidate.timeline),
+        ("checked", _checked(report)),
+    ]
+    return Group(_facts(problem.name, lines), "", devices(candidate.timeline))
+
+
+def infeasible(error: NoScheduleError) -> RenderableType:
+    """Return why no schedule exists and what limit would do."""
+    unit = error.problem.memory.unit
+    lines = [
+        ("status", "infeasible: no order of the ops keeps the memory limits"),
+        ("device", str(error.device)),
+        ("limit", _with_unit(error.limit, unit)),
+        ("least", f"{_with_unit(error.least, unit)} would do on this device"),
+        ("why", str(error)),
+    ]
+    return _facts(error.problem.name, lines)
+
+
+def progress(state: Progress | None, problem: Problem, seconds_left: float) -> str:
+    """Return one line on a search that runs."""
+    left = f"{max(0.0, seconds_left):.0f} s left"
+    if state is None or state.schedule.objective is None:
+        return f"solving, {left}"
+    objective, bound = state.schedule.objective, state.schedule.bound or 0
+    gap = (objective - bound) / objective if objective else 0.0
+    return (
+        f"best {_time(problem, objective)}, bound {_time(problem, bound)}, "
+        f"gap {percent(gap)}, {left}"
+    )
+
+
+def devices(timeline: Timeline) -> RenderableType:
+    """Return how every device spends the makespan, and the most memory that it holds."""
+    problem = timeline.schedule.problem
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("device", "work", "waiting", "transfer", "tail", "peak memory", "limit"):
+        table.add_column(title, justify="left" if title == "device" else "right")
+    table.add_column("peak at", no_wrap=True)
+    for device, bubble in enumerate(timeline.bubbles):
+        limit = problem.memory.limit[device]
+        peak = timeline.peak_memory[device]
+        busy = timeline.makespan_ticks - bubble.total
+        spent = (busy, bubble.waiting, bubble.transfer, bubble.tail)
+        table.add_row(
+            str(device),
+            *(str(problem.time(ticks)) for ticks in spent),
+            str(peak),
+            "none" if limit is None else str(problem.amount(limit)),
+            _peak_at(timeline, device),
+            style="red" if limit is not None and peak > problem.amount(limit) else "",
+        )
+    units = f"times in {problem.time_unit or 'ticks'}, memory in {problem.memory.unit or 'units'}"
+    return Group(table, Text(units, style="dim"))
+
+
+def proof(bounds: Sequence[Bound], problem: Problem) -> RenderableType:
+    """Return the arguments that a bound rests on, the strongest first."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row(Text("proof", style="bold"))
+    for bound in bounds:
+        where = "" if bound.device is None else f"device {bound.device}"
+        table.add_row(f"  {bound.name}", _time(problem, bound.ticks), where, bound.text)
+    return table
+
+
+def comparison_table(comparison: Comparison, result: Result | NoScheduleError) -> RenderableType:
+    """Return every family and the solver side by side, and why a family is left out."""
+    problem = comparison.problem
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("schedule")
+    for title in ("makespan", "span"):
+        table.add_column(title + _in(problem.time_unit), justify="right")
+    table.add_column("bubble", justify="right")
+    table.add_column("peak memory" + _in(problem.memory.unit), justify="right")
+    table.add_column("weights", justify="right")
+    table.add_column("limit")
+    for candidate in comparison.candidates:
+        timeline = candidate.timeline
+        device = candidate.device_over_limit
+        table.add_row(
+            candidate.name,
+            str(timeline.makespan),
+            str(timeline.span),
+            percent(timeline.bubble_ratio),
+            str(max(timeline.peak_memory)),
+            f"{candidate.weight_copies}x",
+            "fits" if device is None else f"over on device {device}",
+            style="" if candidate.fits else "dim",
+        )
+    parts: list[RenderableType] = [_title(problem.name), table, ""]
+    parts.append(Text(_gain(comparison, result)))
+    if comparison.refused:
+        refused = Table.grid(padding=(0, 2))
+        for name, reason in comparison.refused:
+            refused.add_row(f"  {name}", reason)
+        parts += ["", Text("does not apply", style="bold"), refused]
+    return Group(*parts)
+
+
+def verdict(report: Report, schedule: Schedule) -> RenderableType:
+    """Return whether a schedule is valid and, where it is not, what is wrong at which place."""
+    problem = schedule.problem
+    lines = [("verdict", "valid" if report.valid else f"not valid: {_checked(report)}")]
+    if report.makespan is not None and report.span is not None:
+        lines += [
+            ("makespan", _with_unit(report.makespan, problem.time_unit)),
+            ("span", _with_unit(report.span, problem.time_unit)),
+        ]
+    peaks = ", ".join(map(str, report.peak_memory))
+    lines.append(("peak memory", f"{peaks}{_in(problem.memory.unit)}, by device"))
+    parts: list[RenderableType] = [_facts(problem.name, lines)]
+    for violation in report.violations[:MOST_VIOLATIONS]:
+        parts += ["", *_violation(violation, schedule)]
+    more = len(report.violations) - MOST_VIOLATIONS
+    if more > 0:
+        parts += ["", Text(f"and {more} more; --json lists all")]
+    return Group(*parts)
+
+
+def percent(ratio: float) -> str:
+    """Return a ratio in percent; what is not 0 never shows as 0."""
+    if ratio and abs(ratio) < 0.0001:
+        return "< 0.01 %"
+    return f"{100 * ratio:.2f} %" if ratio else "0 %"
+
+
+def _violation(violation: Violation, schedule: Schedule) -> Iterator[RenderableType]:
+    place = "" if violation.device is None else f"device {violation.device}"
+    if violation.position is not None:
+        place += f", position {violation.position}"
+    heading = Text.assemble((violation.rule, "bold red"), f"  {place}")
+    if violation.ops:
+        heading.append(f"  {' '.join(violation.ops[:AROUND])}", style="bold")
+    if len(violation.ops) > AROUND:
+        heading.append(f" and {len(violation.ops) - AROUND} more")
+    yield heading
+    yield Padding(Text(violation.message), (0, 0, 0, 2))
+    if violation.device is not None and violation.position is not None:
+        yield Padding(_cells(schedule, violation.device, violation.position), (0, 0, 0, 2))
+
+
+def _cells(schedule: Schedule, device: int, position: int) -> Text:
+    """Return the offending cell of a device's row, marked, with its neighbours."""
+    row = schedule.rows[device]
+    first, last = max(0, position - AROUND), min(len(row), position + AROUND + 1)
+    cells = Text(f"row {device}: " + ("... " if first else ""), overflow="fold")
+    for index in range(first, last):
+        if index == position:
+            cells.append(f">{row[index]}<", style="bold reverse red")
+        else:
+            cells.append(str(row[index]))
+        cells.append(" ")
+    return cells.append("..." if last < len(row) else "")
+
+
+def _measures(timeline: Timeline) -> list[tuple[str, str]]:
+    problem = timeline.schedule.problem
+    return [
+        ("makespan", _time(problem, timeline.makespan_ticks)),
+        ("span", _time(problem, timeline.span_ticks)),
+        (
+            "bubble",
+            f"{percent(timeline.bubble_ratio)} of all device time; "
+            f"{percent(timeline.zb_bubble_ratio)} as the Zero Bubble paper counts it",
+        ),
+    ]
+
+
+def _status(result: Result) -> str:
+    objective = result.problem.objective.value
+    if result.status is Status.OPTIMAL:
+        return f"optimal: no valid schedule has a smaller {objective}"
+    return f"feasible, not proven: a {objective} up to {percent(result.gap)} smaller may exist"
+
+
+def _against(result: Result, comparison: Comparison) -> str:
+    best, problem = comparison.best, result.problem
+    if best is None:
+        return "no published schedule fits this problem"
+    saved = best.objective_ticks - result.objective_ticks
+    share = saved / best.objective_ticks if best.objective_ticks else 0.0
+    found = f"this is {percent(share)} below it" if saved else "this is as good"
+    return (
+        "never worse than a published schedule that fits; "
+        f"the best of them is {best.name} at {_time(problem, best.objective_ticks)}, {found}"
+    )
+
+
+def _gain(comparison: Comparison, result: Result | NoScheduleError) -> str:
+    problem = comparison.problem
+    if isinstance(result, NoScheduleError):
+        return f"solve: {result}"
+    bound = f"no schedule has a smaller {problem.objective.value} than {result.bound}"
+    published = [c for c in comparison.candidates if c.fits and c.name != "solve"]
+    if not published:
+        return f"{bound}; no published schedule fits"
+    best = published[0]
+    possible = 1 - result.bound_ticks / best.objective_ticks if best.objective_ticks else 0.0
+    return f"{bound}: at most {percent(possible)} is to be gained over {best.name}"
+
+
+def _checked(report: Report) -> str:
+    if report.valid:
+        return "valid, by the independent verifier"
+    rules = sorted({violation.rule for violation in report.violations})
+    number = len(report.violations)
+    return f"{number} violation{'s' if number > 1 else ''} of {', '.join(rules)}"
+
+
+def _peak_at(timeline: Timeline, device: int) -> str:
+    """Return the block that brings a device to its peak, and when."""
+    curve = timeline.memory[device]
+    tick, _ = max(curve, key=lambda point: point[1])
+    for block, start in zip(timeline.schedule.rows[device], timeline.starts[device], strict=True):
+        if start == tick and timeline.schedule.problem.change(block)[0]:
+            return f"{block}, {timeline.schedule.problem.time(tick)}"
+    return ""
+
+
+def _facts(title: str, lines: Sequence[tuple[str, str]]) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    for name, value in lines:
+        table.add_row(name, value)
+    return Group(_title(title), table) if title else table
+
+
+def _title(name: str) -> Text:
+    return Text(name if name.isprintable() else ascii(name), style="bold underline")
+
+
+def _time(problem: Problem, ticks: int) -> str:
+    return _with_unit(problem.time(ticks), problem.time_unit)
+
+
+def _with_unit(number: float, unit: str) -> str:
+    return f"{number} {unit}".rstrip()
+
+
+def _in(unit: str) -> str:
+    return f" {unit}" if unit else ""

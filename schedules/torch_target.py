@@ -1,0 +1,109 @@
+"""What torch's pipeline runtime can run of a schedule, and the settings that it needs.
+
+Read from torch.distributed.pipelining 2.13 and from torchtitan, which picks the placement of
+stages by the name of a schedule even where the order comes from a file.
+"""
+
+from itertools import pairwise
+
+from bubbleproof.schedules.ops import OpKind, Pair, ops_of
+from bubbleproof.schedules.placement import loop, v
+from bubbleproof.schedules.schedule import Schedule
+
+
+def require_compute_only(schedule: Schedule) -> None:
+    """Refuse what torch's compute_only form cannot express.
+
+    Raises
+    ------
+    ValueError
+        If stages exchange data with others than their neighbours by number, a device has no op,
+        or the last stage takes its forwards out of order.
+    """
+    placement = schedule.problem.placement
+    if placement.chains != (tuple(range(placement.stages)),):
+        raise ValueError(
+            f"placement: {placement} has {len(placement.chains)} chains or a chain out of order; "
+            "torch's stages send to the next and the previous number only, so one chain "
+            "0, 1, 2, ... is needed, as placement v"
+        )
+    for device, row in enumerate(schedule.rows):
+        if not row:
+            raise ValueError(
+                f"device {device} runs nothing; torch takes an empty line for the end of the file, "
+                "so each device needs a stage"
+            )
+    last = placement.stages - 1
+    forwards = [
+        op.microbatch
+        for block in schedule.rows[placement.device_of_stage[last]]
+        for op in ops_of(block)
+        if op.stage == last and op.kind is OpKind.FORWARD
+    ]
+    for before, after in pairwise(forwards):
+        if after < before:
+            raise ValueError(
+                f"the last stage runs {last}F{before} before {last}F{after}; torch looks losses up "
+                "in the order of their forwards, so they must ascend there"
+            )
+
+
+def settings(schedule: Schedule, path: str) -> tuple[str, ...]:
+    """Return what a user of an exported file must set, a line each.
+
+    Parameters
+    ----------
+    schedule
+        The schedule that was exported.
+    path
+        Where the file is.
+    """
+    problem = schedule.problem
+    name = _torchtitan_name(schedule)
+    lines = [
+        f"stages: {problem.stages} on {problem.devices} devices, "
+        + "; ".join(
+            f"device {device}: {', '.join(map(str, stages))}"
+            for device, stages in enumerate(problem.placement.stages_of_device)
+        ),
+        f"microbatches: {problem.total_microbatches}; scale losses by that number once",
+        "torch: _PipelineScheduleRuntime(stages, "
+        f"{problem.total_microbatches}, loss_fn=...), then _load_csv({path!r}, "
+        'format="compute_only")',
+    ]
+    if name is None:
+        lines.append(
+            "torchtitan: no schedule name of its has this placement; build the stages yourself"
+        )
+    else:
+        lines += [
+            f"torchtitan: parallelism.pipeline_parallel_schedule_csv = {path!r}",
+            f'torchtitan: parallelism.pipeline_parallel_schedule = "{name}" (for its placement)',
+            f"torchtitan: parallelism.pipeline_parallel_degree = {problem.devices}",
+            f"torchtitan: num_pp_microbatches = {problem.total_microbatches}",
+        ]
+    blocks = [block for row in schedule.rows for block in row]
+    if any(isinstance(block, Pair) for block in blocks):
+        lines.append(
+            "pairs: torch 2.9 or newer; it runs both halves one after the other unless a function "
+            "is registered for OVERLAP_F_B"
+        )
+    if any(op.kind is OpKind.BACKWARD_INPUT for block in blocks for op in ops_of(block)):
+        lines.append(
+            "split backward (I and W): not with DistributedDataParallel, torch.compile or "
+            'reentrant checkpointing; solve with backward = "fused" for those'
+        )
+    return tuple(lines)
+
+
+def _torchtitan_name(schedule: Schedule) -> str | None:
+    placement, devices = schedule.problem.placement, schedule.problem.devices
+    chunks = placement.stages // devices
+    device_of = placement.device_of_stage
+    if device_of == tuple(range(devices)):
+        return "1F1B"
+    if device_of == v(devices).device_of_stage:
+        return "ZBVZeroBubble"
+    if chunks and device_of == loop(devices, chunks).device_of_stage:
+        return "Interleaved1F1B"
+    return None
