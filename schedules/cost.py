@@ -130,12 +130,18 @@ def _read_transfer(value: object, devices: int) -> list[list[Fraction]]:
         raise ValueError(f"{where}: give one number, or a matrix of {devices} x {devices} numbers")
     return [
         [
-            Fraction(0) if source == target else exact(number, f"{where}[{source}][{target}]")
+            _delay(number, f"{where}[{source}][{target}]", same=source == target)
             for target, number in enumerate(row)
         ]
         for source, row in enumerate(value)
         if is_list(row)
     ]
+
+
+def _delay(value: object, where: str, *, same: bool) -> Fraction:
+    """Read an entry of the matrix; the one of a device to itself may be null and counts as 0."""
+    delay = Fraction(0) if same and value is None else exact(value, where)
+    return Fraction(0) if same else delay
 
 
 def _first_negative(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from bubbleproof.schedules.quantity import shown
+
 
 class OpKind(StrEnum):
     """What an op computes; the value is the letter that torch writes."""
@@ -67,11 +69,11 @@ def parse_op(text: str) -> Op:
     match = _OP.fullmatch(text)
     if match is None:
         raise ValueError(
-            f"{_shown(text)} is not an op; write stage, kind (F, I, W or B), microbatch, as 2F0"
+            f"{shown(text)} is not an op; write stage, kind (F, I, W or B), microbatch, as 2F0"
         )
     stage, kind, microbatch = match.groups()
     if max(len(stage), len(microbatch)) > _DIGITS_AT_MOST:
-        raise ValueError(f"{_shown(text)} has a number above {10**_DIGITS_AT_MOST - 1}")
+        raise ValueError(f"{shown(text)} has a number above {10**_DIGITS_AT_MOST - 1}")
     return Op(int(stage), OpKind(kind), int(microbatch))
 
 
@@ -88,10 +90,5 @@ def parse_block(text: str) -> Block:
         return parse_op(text)
     forward, backward = (parse_op(part) for part in match.groups())
     if forward.kind is not OpKind.FORWARD or backward.kind is not OpKind.BACKWARD:
-        raise ValueError(f"{_shown(text)}: a pair is an F and then a B, as (2F3;5B1)OVERLAP_F_B")
+        raise ValueError(f"{shown(text)}: a pair is an F and then a B, as (2F3;5B1)OVERLAP_F_B")
     return Pair(forward, backward)
-
-
-def _shown(text: str) -> str:
-    """Quote a piece of input so that invisible characters show and long ones stay short."""
-    return ascii(text if len(text) <= 40 else text[:37] + "...")

@@ -230,7 +230,7 @@ def _check_sizes(problem: Problem) -> None:
         if set(lengths) != {right}:
             raise ValueError(f"{where}: {min(lengths)} numbers where {right} are needed")
     cost = problem.cost
-    # An op and at most its share of a pair, which may take longer than its two halves.
+    # A pair may take longer than its two halves, and there are no more pairs than forwards.
     pair = max((ticks for ticks in cost.pair if ticks is not None), default=0)
     longest = max(cost.F) + max(*cost.I, *cost.B) + max(cost.W) + pair
     delay = cost.transfer if isinstance(cost.transfer, int) else max(map(max, cost.transfer))

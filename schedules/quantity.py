@@ -12,6 +12,7 @@ Number: TypeAlias = int | float
 
 FINEST = 10**12
 LARGEST = 2**53
+_LARGEST_EXPONENT = 40
 
 
 def exact(value: object, where: str) -> Fraction:
@@ -37,10 +38,9 @@ def exact(value: object, where: str) -> Fraction:
         case Fraction():
             number = value
         case Decimal():
-            small = value.is_finite() and abs(value.adjusted()) <= 40
-            number = Fraction(value) if small or not value else None
+            number = _of_decimal(value)
         case Real():
-            number = _of_text(repr(float(value)))
+            number = _of_decimal(Decimal(repr(float(value))))
         case _:
             number = None
     if number is None:
@@ -77,9 +77,13 @@ def in_unit(ticks: int, per_unit: int) -> Number:
     return ticks // per_unit if ticks % per_unit == 0 else float(Fraction(ticks, per_unit))
 
 
-def _of_text(text: str) -> Fraction | None:
-    decimal = Decimal(text)
-    return Fraction(decimal) if decimal.is_finite() and abs(decimal.adjusted()) <= 40 else None
+def _of_decimal(value: Decimal) -> Fraction | None:
+    if not value.is_finite():
+        return None
+    if value and abs(value.adjusted()) > _LARGEST_EXPONENT:
+        # Its size is all that matters for the refusal; 1e999999999 would not fit in memory.
+        return Fraction(10) ** (_LARGEST_EXPONENT if value.adjusted() > 0 else -_LARGEST_EXPONENT)
+    return Fraction(value)
 
 
 def shown(value: object) -> str:

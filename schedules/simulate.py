@@ -3,6 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from bubbleproof.schedules.dependencies import inputs, output
 from bubbleproof.schedules.ops import Block, Op, Row, ops_of
@@ -121,8 +122,8 @@ def simulate(schedule: Schedule) -> Timeline:
     ValueError
         If the rows do not fit the problem (``verify`` tells all that is wrong).
     """
-    problem, rows = schedule.problem, schedule.rows
-    starts = schedule.starts
+    problem, rows, starts = schedule.problem, schedule.rows, schedule.starts
+    _check_shape(problem, rows, starts)
     if starts is None:
         starts = earliest_starts(problem, rows)
     durations = [[problem.duration(block) for block in row] for row in rows]
@@ -130,7 +131,7 @@ def simulate(schedule: Schedule) -> Timeline:
         tuple(start + ticks for start, ticks in zip(begin, each, strict=True))
         for begin, each in zip(starts, durations, strict=True)
     )
-    first = min((begin[0] for begin in starts if begin), default=0)
+    first = min((start for begin in starts for start in begin), default=0)
     last = max((end for each in ends for end in each), default=0)
     return Timeline(
         schedule=schedule,
@@ -187,10 +188,16 @@ def earliest_starts(problem: Problem, rows: Sequence[Row]) -> Starts:
     blocked = [device for device, row in enumerate(rows) if len(starts[device]) < len(row)]
     if blocked:
         waiting = {device: source for source, devices in waiters.items() for device in devices}
+        as_written = {output(op): op for row in rows for block in row for op in ops_of(block)}
+
+        def needed(device: int) -> str:
+            op = waiting[device]
+            return str(as_written[op]) if op in as_written else f"{op}, which is in no row"
+
         raise DeadlockError(
             "the order cannot run: "
             + "; ".join(
-                f"device {d} stands at {rows[d][len(starts[d])]} and waits for {waiting[d]}"
+                f"device {d} stands at {rows[d][len(starts[d])]} and waits for {needed(d)}"
                 for d in blocked[:8]
             )
             + ("; ..." if len(blocked) > 8 else "")
@@ -198,17 +205,38 @@ def earliest_starts(problem: Problem, rows: Sequence[Row]) -> Starts:
     return tuple(map(tuple, starts))
 
 
+def _check_shape(problem: Problem, rows: Sequence[Row], starts: Starts | None) -> None:
+    if len(rows) != problem.devices:
+        raise ValueError(
+            f"{len(rows)} rows for {problem.devices} devices; one for each can be simulated"
+        )
+    for device, row in enumerate(rows):
+        for block in row:
+            for op in ops_of(block):
+                if not 0 <= op.stage < problem.stages:
+                    raise ValueError(
+                        f"device {device} runs {op}, but the stages are 0..{problem.stages - 1}"
+                    )
+    if starts is not None and list(map(len, starts)) != list(map(len, rows)):
+        raise ValueError("the starts do not fit the rows; one for each op can be simulated")
+
+
 def _memory_curve(
     problem: Problem, device: int, row: Row, starts: Sequence[int], ends: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    held = problem.static(device)
-    curve = [(0, held)]
+    changes: list[tuple[int, int]] = []
     for block, start, end in zip(row, starts, ends, strict=True):
         allocate, free = problem.change(block)
-        for tick, change in ((start, allocate), (end, -free)):
-            if change:
-                held += change
-                curve.append((tick, held))
+        changes += ((start, allocate), (end, -free))
+    # In row order what ends comes before what starts at the same tick; sorting is stable and
+    # only matters where given starts let ops of a device overlap.
+    changes.sort(key=itemgetter(0))
+    held = problem.static(device)
+    curve = [(0, held)]
+    for tick, change in changes:
+        if change:
+            held += change
+            curve.append((tick, held))
     return tuple(curve)
 
 
