@@ -1,31 +1,37 @@
 """Published schedule families by name, as pure functions from a problem to a schedule.
 
-A family is an order of ops: rows without starts, which ``simulate`` times. Every family takes one
-problem, refuses what it cannot place with a ValueError that names an accepted value, and leaves
-the problem's memory limit to ``verify``.
+A family is an order of ops: rows without starts, which ``simulate`` times. Each takes a problem
+on its own placement and refuses, with a ValueError that names an accepted value, what it cannot
+place. It does not look at costs or memory limits: ``verify`` tells whether the schedule fits.
 
 >>> from bubbleproof.schedules.problem import Problem
->>> problem = Problem(devices=2, microbatches=2, cost={"F": 1, "I": 1, "W": 1}, backward="fused")
+>>> problem = Problem(devices=2, microbatches=2, cost={"F": 1, "B": 2}, backward="fused")
 >>> print(one_f_one_b(problem))
 0F0 0F1 0B0 0B1
 1F0 1B0 1F1 1B1
+>>> describe("zb_h1").placement
+'linear'
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import TypeAlias
 
+from bubbleproof.schedules.families_bidirectional import chimera_row, dualpipe_plan
 from bubbleproof.schedules.families_linear import gpipe_row, one_f_one_b_row, zero_bubble_row
 from bubbleproof.schedules.families_loop import group_size, interleaved_row, looped_bfs_row
 from bubbleproof.schedules.families_rows import (
     Family,
     Form,
+    numbered,
+    require_even_devices,
     require_placement,
     require_split,
     written,
 )
-from bubbleproof.schedules.placement import linear, loop
+from bubbleproof.schedules.families_v import repeated_rows, v_half_block, v_min_block, zb_v_rows
+from bubbleproof.schedules.families_wave import hanayo_rows
+from bubbleproof.schedules.placement import bidirectional, linear, loop, v, wave
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule
 
@@ -33,17 +39,26 @@ __all__ = [
     "Family",
     "Form",
     "build",
+    "chimera",
     "describe",
+    "dualpipe",
+    "dualpipe_v",
     "gpipe",
+    "hanayo",
     "interleaved_1f1b",
     "looped_bfs",
     "names",
     "one_f_one_b",
+    "v_half",
+    "v_min",
     "zb_h1",
     "zb_h2",
+    "zb_v",
 ]
 
 Builder: TypeAlias = Callable[[Problem], Schedule]
+
+_FAMILIES: dict[str, tuple[Family, Builder]] = {}
 
 
 def names() -> tuple[str, ...]:
@@ -59,7 +74,7 @@ def describe(name: str) -> Family:
     ValueError
         If the name is unknown, with the closest one in the message.
     """
-    return _FAMILIES[_known(name)][0]
+    return _find(name)[0]
 
 
 def build(name: str, problem: Problem) -> Schedule:
@@ -71,13 +86,44 @@ def build(name: str, problem: Problem) -> Schedule:
         If the name is unknown, with the closest one in the message, or if the family refuses the
         problem.
     """
-    return _FAMILIES[_known(name)][1](problem)
+    return _find(name)[1](problem)
 
 
+def _find(name: str) -> tuple[Family, Builder]:
+    found = _FAMILIES.get(name)
+    if found is None:
+        close = get_close_matches(name, _FAMILIES, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"family: {name!a} is unknown; did you mean {close}? (accepted: {', '.join(_FAMILIES)})"
+        )
+    return found
+
+
+def _family(
+    *,
+    title: str,
+    placement: str,
+    source: str,
+    form: Form,
+    condition: str = "",
+    copies: int = 1,
+) -> Callable[[Builder], Builder]:
+    """Put a family on the list under its function's name."""
+
+    def register(builder: Builder) -> Builder:
+        name = builder.__name__
+        family = Family(name, title, placement, condition, source, form, copies)
+        _FAMILIES[name] = (family, builder)
+        return builder
+
+    return register
+
+
+@_family(title="GPipe", placement="linear", source="arXiv 1811.06965, sec. 2.3", form=Form.FUSED)
 def gpipe(problem: Problem) -> Schedule:
     """GPipe: all forwards, then all backwards.
 
-    Placement linear; any p and n. Bubble (p-1)(F+B) per device, n activations on each
+    Placement linear; any p and n. Bubble (p-1)(F+B) per device; every device holds n activations
     (Huang et al., arXiv 1811.06965, sec. 2.3).
 
     Raises
@@ -89,11 +135,12 @@ def gpipe(problem: Problem) -> Schedule:
     return written(problem, "gpipe", [gpipe_row(s, n) for s in range(p)])
 
 
+@_family(title="1F1B", placement="linear", source="arXiv 2006.09503, sec. 3.2", form=Form.FUSED)
 def one_f_one_b(problem: Problem) -> Schedule:
     """1F1B, also called PipeDream-Flush: a backward as soon as there is one.
 
-    Placement linear; any p and n. Bubble (p-1)(F+B) per device, min(n, p-s) activations on
-    stage s (Narayanan et al., arXiv 2006.09503, sec. 3.2).
+    Placement linear; any p and n. Bubble (p-1)(F+B) per device; stage s holds min(n, p-s)
+    activations (Narayanan et al., arXiv 2006.09503, sec. 3.2).
 
     Raises
     ------
@@ -104,36 +151,48 @@ def one_f_one_b(problem: Problem) -> Schedule:
     return written(problem, "one_f_one_b", [one_f_one_b_row(s, p, n) for s in range(p)])
 
 
+@_family(
+    title="Interleaved 1F1B",
+    placement="loop:V",
+    source="arXiv 2104.04473, sec. 2.2",
+    form=Form.FUSED,
+    condition="n a multiple of max(1, n div p)",
+)
 def interleaved_1f1b(problem: Problem) -> Schedule:
     """Interleaved 1F1B: each device holds V chunks, and groups of microbatches take turns on them.
 
     Placement loop:V with any V; n a multiple of max(1, n div p), which is torch's rule: the
-    microbatches go in n div p equal groups. Where n is a multiple of p, Megatron's rule, the
-    groups are of p and the order is the paper's. Bubble (p-1)(F+B)/V per device then, F and B
-    being a device's whole share (Narayanan et al., arXiv 2104.04473, sec. 2.2).
+    microbatches go in n div p equal groups. Where n is a multiple of p, which is Megatron's rule,
+    the groups are of p and the order is the paper's, with a bubble of (p-1)(F+B)/V per device, F
+    and B being a device's whole share (Narayanan et al., arXiv 2104.04473, sec. 2.2).
 
     Raises
     ------
     ValueError
-        If the placement is another one, or n does not go in equal groups.
+        If the placement is another one, or the microbatches do not go in equal groups.
     """
     p, chunks, n = _loop(problem, "interleaved_1f1b")
     group = group_size(p, n)
     if group is None:
-        groups = n // p
         raise ValueError(
             f"interleaved_1f1b: microbatches is {n}, but with devices = {p} it must be a multiple "
-            f"of microbatches div devices = {groups}; {n - n % p} is accepted"
+            f"of {n // p}, their whole quotient; {n - n % p} is accepted"
         )
     rows = [interleaved_row(device, p, chunks, n, group) for device in range(p)]
     return written(problem, "interleaved_1f1b", rows)
 
 
+@_family(
+    title="Looped breadth-first",
+    placement="loop:V",
+    source="arXiv 2211.05953, sec. 4",
+    form=Form.FUSED,
+)
 def looped_bfs(problem: Problem) -> Schedule:
     """Breadth-first: all microbatches pass a chunk before the first passes the next.
 
-    Placement loop:V with any V; any p and n. Bubble (p-1)(F+B)/V per device where n >= p, with
-    nV activations of a chunk on each (Lamy-Poirier, arXiv 2211.05953, sec. 4).
+    Placement loop:V with any V; any p and n. Bubble (p-1)(F+B)/V per device where n >= p; every
+    device holds nV activations of a chunk (Lamy-Poirier, arXiv 2211.05953, sec. 4).
 
     Raises
     ------
@@ -145,11 +204,12 @@ def looped_bfs(problem: Problem) -> Schedule:
     return written(problem, "looped_bfs", rows)
 
 
+@_family(title="ZB-H1", placement="linear", source="arXiv 2401.10241, sec. 2.1", form=Form.SPLIT)
 def zb_h1(problem: Problem) -> Schedule:
-    """ZB-H1: 1F1B whose W's are put off as far as the memory of 1F1B's first device allows.
+    """ZB-H1: 1F1B whose W's are put off as far as the memory of its first device allows.
 
-    Placement linear; any p and n; I and W. On stage s each W runs s microbatches after its I, so
-    that every device holds p activations. Bubble (p-1)(F+I-W) per device (Qi et al.,
+    Placement linear; any p and n; I and W. On stage s a W runs s microbatches after its I, so
+    that every device holds min(n, p) activations. Bubble (p-1)(F+I-W) per device (Qi et al.,
     arXiv 2401.10241, sec. 2.1).
 
     Raises
@@ -163,12 +223,12 @@ def zb_h1(problem: Problem) -> Schedule:
     return written(problem, "zb_h1", rows)
 
 
+@_family(title="ZB-H2", placement="linear", source="arXiv 2401.10241, sec. 2.2", form=Form.SPLIT)
 def zb_h2(problem: Problem) -> Schedule:
-    """ZB-H2: twice the forwards of ZB-H1 before the first backward, which fills the bubble.
+    """ZB-H2: as many forwards more as fill the bubble before the first backward.
 
-    Placement linear; any p and n; I and W. Every device holds 2p-1 activations. Bubble
-    (p-1)(F+I-2W) per device, 0 at F = I = W, in the span of a device (Qi et al.,
-    arXiv 2401.10241, sec. 2.2).
+    Placement linear; any p and n; I and W. Every device holds min(n, 2p-1) activations. Bubble
+    (p-1)(F+I-2W) per device in its span, 0 at F = I = W (Qi et al., arXiv 2401.10241, sec. 2.2).
 
     Raises
     ------
@@ -179,6 +239,178 @@ def zb_h2(problem: Problem) -> Schedule:
     p, n = _linear(problem, "zb_h2")
     rows = [zero_bubble_row(s, n, ahead=2 * (p - 1 - s), delay=2 * s) for s in range(p)]
     return written(problem, "zb_h2", rows)
+
+
+@_family(title="ZB-V", placement="v", source="arXiv 2401.10241, sec. 6", form=Form.SPLIT)
+def zb_v(problem: Problem) -> Schedule:
+    """ZB-V: no bubble at F = I = W with the memory of 1F1B's first device.
+
+    Placement v; any p and n; I and W. Every device holds 2p activations of a chunk, p of its
+    whole share. Bubble 0 in the span of a device at F = I = W and n >= 2p-1 (Qi et al.,
+    arXiv 2401.10241, sec. 6; arXiv 2405.15362, sec. 3).
+
+    Raises
+    ------
+    ValueError
+        If the placement is another one, or the problem's backward is fused.
+    """
+    p, n = _split_v(problem, "zb_v")
+    return written(problem, "zb_v", zb_v_rows(p, n))
+
+
+@_family(title="V-Half", placement="v", source="arXiv 2405.15362, sec. 3", form=Form.SPLIT)
+def v_half(problem: Problem) -> Schedule:
+    """V-Half: about half of 1F1B's memory, on every device the same.
+
+    Placement v; any p and n; I and W. The device that holds most holds (p+2) div 2 activations
+    of its whole share (Qi et al., arXiv 2405.15362, sec. 3).
+
+    Raises
+    ------
+    ValueError
+        If the placement is another one, or the problem's backward is fused.
+    """
+    p, n = _split_v(problem, "v_half")
+    return written(problem, "v_half", repeated_rows(v_half_block(p), n))
+
+
+@_family(title="V-Min", placement="v", source="arXiv 2405.15362, sec. 3", form=Form.SPLIT)
+def v_min(problem: Problem) -> Schedule:
+    """V-Min: about a third of 1F1B's memory, on every device the same.
+
+    Placement v; any p and n; I and W. The device that holds most holds (p+4) div 3 activations
+    of its whole share (Qi et al., arXiv 2405.15362, sec. 3).
+
+    Raises
+    ------
+    ValueError
+        If the placement is another one, or the problem's backward is fused.
+    """
+    p, n = _split_v(problem, "v_min")
+    return written(problem, "v_min", repeated_rows(v_min_block(p), n))
+
+
+@_family(
+    title="DualPipe",
+    placement="bidirectional",
+    source="arXiv 2412.19437, sec. 3.2.1",
+    form=Form.MIXED,
+    condition="p even, n even, n >= 2p",
+    copies=2,
+)
+def dualpipe(problem: Problem) -> Schedule:
+    """DualPipe: microbatches from both ends, forwards and backwards overlapped in pairs.
+
+    Placement bidirectional; p even; n even and at least 2p, half of them in each chain; B, I, W
+    and, on devices with a cost.pair, pairs. Every device holds p+1 activations (DeepSeek-V3,
+    arXiv 2412.19437, sec. 3.2.1).
+
+    Raises
+    ------
+    ValueError
+        If the placement is another one, p or the microbatches are not as above, or the problem's
+        backward is fused.
+    """
+    require_split(problem, "dualpipe")
+    p, n = problem.devices, problem.total_microbatches
+    require_placement(problem, "dualpipe", bidirectional(p), "bidirectional")
+    require_even_devices(problem, "dualpipe")
+    if n % 2 or n < 2 * p:
+        raise ValueError(
+            f"dualpipe: microbatches is {n}, but it must be even and at least 2 x devices = "
+            f"{2 * p}; {max(2 * p, n + n % 2)} is accepted"
+        )
+    each, other = problem.microbatches
+    if each != other:
+        raise ValueError(
+            f"dualpipe: microbatches is {list(problem.microbatches)}, but both chains must have "
+            f"the same number; {[n // 2, n // 2]} is accepted"
+        )
+    rows = [
+        numbered(
+            dualpipe_plan(p // 2, min(d, p - 1 - d), each, near=near, far=far),
+            {d: 0, 2 * p - 1 - d: each},
+        )
+        for d in range(p)
+        for near, far in [(d, 2 * p - 1 - d) if d < p // 2 else (2 * p - 1 - d, d)]
+    ]
+    return written(problem, "dualpipe", rows)
+
+
+@_family(
+    title="DualPipeV",
+    placement="v",
+    source="github.com/deepseek-ai/DualPipe, dualpipev.py",
+    form=Form.MIXED,
+    condition="n >= 2p",
+)
+def dualpipe_v(problem: Problem) -> Schedule:
+    """DualPipeV: one half of DualPipe's devices, the other direction being the way back.
+
+    Placement v; n at least 2p; B, I, W and, on devices with a cost.pair, pairs. Every device
+    holds 2p+1 activations of a chunk (github.com/deepseek-ai/DualPipe, dualpipev.py).
+
+    Raises
+    ------
+    ValueError
+        If the placement is another one, there are too few microbatches, or the problem's backward
+        is fused.
+    """
+    p, n = _split_v(problem, "dualpipe_v")
+    if n < 2 * p:
+        raise ValueError(
+            f"dualpipe_v: microbatches is {n}, but it must be at least 2 x devices = {2 * p}; "
+            f"{2 * p} is accepted"
+        )
+    rows = [
+        numbered(dualpipe_plan(p, d, n, near=d, far=2 * p - 1 - d), {d: 0, 2 * p - 1 - d: 0})
+        for d in range(p)
+    ]
+    return written(problem, "dualpipe_v", rows)
+
+
+@_family(
+    title="Chimera",
+    placement="bidirectional",
+    source="arXiv 2107.06925, sec. 3",
+    form=Form.FUSED,
+    condition="p even",
+    copies=2,
+)
+def chimera(problem: Problem) -> Schedule:
+    """Chimera: two pipelines in opposite directions, each running 1F1B in the other's gaps.
+
+    Placement bidirectional; p even; any n, also a different number in each chain. Units of p/2
+    microbatches per direction follow one another directly (Li and Hoefler, arXiv 2107.06925,
+    sec. 3). Device d holds at most p/2 + 1 + min(d, p-1-d) activations.
+
+    Raises
+    ------
+    ValueError
+        If the placement is another one, or p is odd.
+    """
+    p = problem.devices
+    require_placement(problem, "chimera", bidirectional(p), "bidirectional")
+    require_even_devices(problem, "chimera")
+    return written(problem, "chimera", [chimera_row(d, p, problem.microbatches) for d in range(p)])
+
+
+@_family(title="Hanayo", placement="wave:V", source="arXiv 2308.15762, sec. 3", form=Form.FUSED)
+def hanayo(problem: Problem) -> Schedule:
+    """Hanayo: Chimera's waves in one pipeline, so that the weights are there once.
+
+    Placement wave:V with any V (the paper's wave is two chunks per device); any p and n. At most
+    p microbatches are on their way (Liu et al., arXiv 2308.15762, sec. 3).
+
+    Raises
+    ------
+    ValueError
+        If the placement is another one.
+    """
+    p, chunks = problem.devices, max(1, problem.stages // problem.devices)
+    require_placement(problem, "hanayo", wave(p, chunks), "wave:V")
+    rows = hanayo_rows(problem.placement.device_of_stage, p, problem.total_microbatches)
+    return written(problem, "hanayo", rows)
 
 
 def _linear(problem: Problem, name: str) -> tuple[int, int]:
@@ -192,83 +424,7 @@ def _loop(problem: Problem, name: str) -> tuple[int, int, int]:
     return problem.devices, chunks, problem.total_microbatches
 
 
-def _known(name: str) -> str:
-    if name in _FAMILIES:
-        return name
-    close = get_close_matches(name, _FAMILIES, n=1, cutoff=0.0)
-    raise ValueError(f"family: {name!a} is unknown; did you mean {close[0]}?")
-
-
-_FAMILIES: Mapping[str, tuple[Family, Builder]] = MappingProxyType(
-    {
-        family.name: (family, builder)
-        for family, builder in (
-            (
-                Family(
-                    name="gpipe",
-                    title="GPipe",
-                    placement="linear",
-                    condition="",
-                    source="arXiv 1811.06965, sec. 2.3",
-                    form=Form.FUSED,
-                ),
-                gpipe,
-            ),
-            (
-                Family(
-                    name="one_f_one_b",
-                    title="1F1B",
-                    placement="linear",
-                    condition="",
-                    source="arXiv 2006.09503, sec. 3.2",
-                    form=Form.FUSED,
-                ),
-                one_f_one_b,
-            ),
-            (
-                Family(
-                    name="interleaved_1f1b",
-                    title="Interleaved 1F1B",
-                    placement="loop:V",
-                    condition="n a multiple of max(1, n div p)",
-                    source="arXiv 2104.04473, sec. 2.2",
-                    form=Form.FUSED,
-                ),
-                interleaved_1f1b,
-            ),
-            (
-                Family(
-                    name="looped_bfs",
-                    title="Looped breadth-first",
-                    placement="loop:V",
-                    condition="",
-                    source="arXiv 2211.05953, sec. 4",
-                    form=Form.FUSED,
-                ),
-                looped_bfs,
-            ),
-            (
-                Family(
-                    name="zb_h1",
-                    title="ZB-H1",
-                    placement="linear",
-                    condition="",
-                    source="arXiv 2401.10241, sec. 2.1",
-                    form=Form.SPLIT,
-                ),
-                zb_h1,
-            ),
-            (
-                Family(
-                    name="zb_h2",
-                    title="ZB-H2",
-                    placement="linear",
-                    condition="",
-                    source="arXiv 2401.10241, sec. 2.2",
-                    form=Form.SPLIT,
-                ),
-                zb_h2,
-            ),
-        )
-    }
-)
+def _split_v(problem: Problem, name: str) -> tuple[int, int]:
+    require_split(problem, name)
+    require_placement(problem, name, v(problem.devices), "v")
+    return problem.devices, problem.total_microbatches

@@ -6,12 +6,13 @@ running: a block's ops stay where the block stood, each waits for no more than t
 each hands on its result no later. A circle of waits in the new order would be one in the old.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from bubbleproof.schedules.cost import Backward
-from bubbleproof.schedules.ops import Block, Op, OpKind, Pair
+from bubbleproof.schedules.ops import Block, Op, OpKind, Pair, Row
 from bubbleproof.schedules.placement import Placement
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule
@@ -86,12 +87,59 @@ def require_split(problem: Problem, name: str) -> None:
         )
 
 
+def require_even_devices(problem: Problem, name: str) -> None:
+    """Refuse an odd number of devices.
+
+    Raises
+    ------
+    ValueError
+        If the number is odd.
+    """
+    if problem.devices % 2:
+        raise ValueError(
+            f"{name}: devices is {problem.devices}, but it must be even; "
+            f"{problem.devices + 1} is accepted"
+        )
+
+
 def written(problem: Problem, name: str, rows: Iterable[Sequence[Block]]) -> Schedule:
     """Write a family's own rows as a schedule for a problem."""
     return Schedule(
         problem=problem,
         rows=tuple(tuple(_row(problem, device, row)) for device, row in enumerate(rows)),
         source=name,
+    )
+
+
+def numbered(plan: Iterable[Block], first: Mapping[int, int]) -> Row:
+    """Give the ops of a plan their microbatches.
+
+    Parameters
+    ----------
+    plan
+        Blocks whose stages and kinds count, and whose microbatches do not.
+    first
+        For each stage its first microbatch. Every stage takes its microbatches in order; a W
+        takes the oldest that its stage has run as I.
+    """
+    forward, backward = dict(first), dict(first)
+    waiting: defaultdict[int, deque[int]] = defaultdict(deque)
+
+    def number(op: Op) -> Op:
+        if op.kind is W:
+            return Op(op.stage, W, waiting[op.stage].popleft())
+        turn = forward if op.kind is F else backward
+        microbatch = turn[op.stage]
+        turn[op.stage] += 1
+        if op.kind is I:
+            waiting[op.stage].append(microbatch)
+        return Op(op.stage, op.kind, microbatch)
+
+    return tuple(
+        number(block)
+        if isinstance(block, Op)
+        else Pair(number(block.forward), number(block.backward))
+        for block in plan
     )
 
 
