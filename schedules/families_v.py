@@ -9,6 +9,7 @@ arXiv 2405.15362, sec. 3).
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 from bubbleproof.schedules.families_rows import F, I, W, numbered
@@ -20,7 +21,7 @@ BuildingBlock: TypeAlias = tuple[tuple[int, int, int, int], ...]
 _PERIOD = 6
 _F_DOWN, _F_UP, _I_UP, _I_DOWN, _W_UP, _W_DOWN = range(6)
 _W_OF = {_I_UP: _W_UP, _I_DOWN: _W_DOWN}
-_HELD = (1, 1, 0, 0, -1, -1)
+_CHANGE = (1, 1, 0, 0, -1, -1)
 
 _Times: TypeAlias = list[list[int]]
 """For one device, and each of the four ops of a block, the ticks of all microbatches."""
@@ -64,8 +65,8 @@ def _zb_v_plan(device: int, devices: int, microbatches: int) -> list[Block]:
 def v_half_block(devices: int) -> BuildingBlock:
     """Return the building block of V-Half.
 
-    A microbatch takes two ticks per device away from the stages it enters by (F down, I up) and
-    one on the way back. With an even p its I's would meet the F's; they start three ticks later.
+    F down and I up move on by two ticks per device, F up and I down by one. With an even p the
+    I's would meet the F's, and start three ticks later.
     """
     p, late = devices, 3 * (devices % 2 == 0)
     return tuple(
@@ -76,8 +77,8 @@ def v_half_block(devices: int) -> BuildingBlock:
 def v_min_block(devices: int) -> BuildingBlock:
     """Return the building block of V-Min.
 
-    A microbatch takes one tick per device all the way. With a p that three divides its I's would
-    meet the F's; they start two ticks later.
+    Everything moves on by one tick per device. With a p that three divides the I's would meet
+    the F's, and start two ticks later.
     """
     p, late = devices, 2 * (devices % 3 == 0)
     return tuple((d, 2 * p - 1 - d, 2 * p + late + d, 4 * p - 1 + late - d) for d in range(p))
@@ -88,11 +89,11 @@ def repeated_rows(block: BuildingBlock, microbatches: int) -> list[Row]:
     devices = len(block)
     return [
         _row(times, device, 2 * devices - 1 - device)
-        for device, times in enumerate(_times(block, microbatches))
+        for device, times in enumerate(_ticks(block, microbatches))
     ]
 
 
-def _times(block: BuildingBlock, microbatches: int) -> list[_Times]:
+def _ticks(block: BuildingBlock, microbatches: int) -> list[_Times]:
     """Return the ticks of all F's and I's.
 
     The ends of more than p + 2 microbatches go as those of p + 2 do; between them the block
@@ -125,7 +126,7 @@ def _squeezed(block: BuildingBlock, microbatches: int) -> list[_Times]:
     times: list[_Times] = [
         [[tick + _PERIOD * m for m in range(microbatches)] for tick in ticks] for ticks in block
     ]
-    most = max(_most_held(each) for each in times)
+    most = max(max(_held(each)) for each in times)
     taken = [{tick for op in each for tick in op} for each in times]
     steady = range(block[0][_I_DOWN], _PERIOD * (microbatches - 1) + 1)
     moving = sorted(
@@ -141,7 +142,7 @@ def _squeezed(block: BuildingBlock, microbatches: int) -> list[_Times]:
             if earlier in used:
                 continue
             ticks[m] = earlier
-            if _most_held(times[device]) <= most:
+            if all(held <= most for held in _held(times[device])):
                 used.remove(tick)
                 used.add(earlier)
                 break
@@ -180,13 +181,9 @@ def _timeline(times: _Times) -> Iterator[tuple[int, int]]:
     yield from waiting
 
 
-def _most_held(times: _Times) -> int:
-    """Return the most activations that a device holds, each from its F to its W."""
-    held = most = 0
-    for op, _ in _timeline(times):
-        held += _HELD[op]
-        most = max(most, held)
-    return most
+def _held(times: _Times) -> Iterator[int]:
+    """Yield the activations that a device holds after each op, each from its F to its W."""
+    return accumulate(_CHANGE[op] for op, _ in _timeline(times))
 
 
 def _row(times: _Times, down: int, up: int) -> Row:
