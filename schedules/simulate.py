@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from bubbleproof.schedules.dependencies import inputs, output
 from bubbleproof.schedules.ops import Block, Op, Row, ops_of
-from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.quantity import Number
 from bubbleproof.schedules.schedule import Schedule, Starts
 
@@ -73,6 +73,23 @@ class Timeline:
     def span(self) -> Number:
         """The span in the problem's unit."""
         return self.schedule.problem.time(self.span_ticks)
+
+    @property
+    def objective_ticks(self) -> int:
+        """The makespan or the span, as the problem asks."""
+        if self.schedule.problem.objective is Objective.MAKESPAN:
+            return self.makespan_ticks
+        return self.span_ticks
+
+    @property
+    def device_over_limit(self) -> int | None:
+        """The device that exceeds its memory limit most; None where all fit."""
+        limits = self.schedule.problem.memory.limit
+        excess = [
+            0 if limit is None else max(grains for _, grains in curve) - limit
+            for curve, limit in zip(self.memory, limits, strict=True)
+        ]
+        return excess.index(max(excess)) if max(excess) > 0 else None
 
     @property
     def peak_memory(self) -> tuple[Number, ...]:
@@ -149,8 +166,19 @@ def simulate(schedule: Schedule) -> Timeline:
     )
 
 
-def earliest_starts(problem: Problem, rows: Sequence[Row]) -> Starts:
+def earliest_starts(
+    problem: Problem, rows: Sequence[Row], *, release: Sequence[int] | None = None
+) -> Starts:
     """Return the earliest start of each block when every device keeps its order.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    rows
+        For each device its blocks in order.
+    release
+        For each device the tick before which it does not start; None: 0 for all.
 
     Raises
     ------
@@ -160,7 +188,7 @@ def earliest_starts(problem: Problem, rows: Sequence[Row]) -> Starts:
     arrival: dict[Op, int] = {}
     waiters: defaultdict[Op, list[int]] = defaultdict(list)
     starts: list[list[int]] = [[] for _ in rows]
-    free = [0] * len(rows)
+    free = [0] * len(rows) if release is None else list(release)
     ready = deque(range(len(rows)))
     while ready:
         device = ready.popleft()

@@ -7,12 +7,13 @@ microbatch holds is never negative). Sufficient: run one microbatch after the ot
 in an order that has the least peak; that order exists whatever the other devices do.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.memory import Memory
-from bubbleproof.schedules.ops import OpKind
+from bubbleproof.schedules.ops import OpKind, Row
 from bubbleproof.schedules.problem import Problem
 
 
@@ -38,6 +39,21 @@ def shortages(problem: Problem) -> list[Shortage]:
         for device, limit in enumerate(problem.memory.limit)
         if limit is not None and limit < least_limit(problem, device)
     ]
+
+
+def within_limits(problem: Problem, rows: Sequence[Row]) -> bool:
+    """Whether every device's order keeps its memory limit."""
+    for device, row in enumerate(rows):
+        limit = room(problem, device)
+        held = 0
+        if limit is None:
+            continue
+        for block in row:
+            allocate, free = problem.change(block)
+            if held + allocate > limit:
+                return False
+            held += allocate - free
+    return True
 
 
 def least_limit(problem: Problem, device: int) -> int:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.quantity import Number
 from bubbleproof.schedules.schedule import Bound, Schedule, Status
 from bubbleproof.schedules.simulate import Timeline, simulate
@@ -53,11 +53,15 @@ class Result:
         Wall time of the search.
     interrupted
         Whether Ctrl-C ended the search.
+    family, family_objective_ticks
+        The best published family that fits the limits, and its objective; None where none does.
     """
 
     schedule: Schedule
     seconds: float
     interrupted: bool = False
+    family: str | None = None
+    family_objective_ticks: int | None = None
 
     @property
     def problem(self) -> Problem:
@@ -82,10 +86,7 @@ class Result:
     @property
     def objective_ticks(self) -> int:
         """The objective in ticks, recomputed from the starts."""
-        timeline = self.timeline
-        if self.problem.objective is Objective.MAKESPAN:
-            return timeline.makespan_ticks
-        return timeline.span_ticks
+        return self.timeline.objective_ticks
 
     @property
     def bound_ticks(self) -> int:

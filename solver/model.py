@@ -1,0 +1,462 @@
+"""The CP-SAT model of a problem: exact for any placement, backward, pair cost and memory.
+
+Microbatches of a chain are alike, so each stage runs them in order without loss: sort the starts
+of one stage and kind, and every dependency and memory level stays as it was. Memory is a
+cumulative constraint over the times between what allocates and what frees, not a reservoir.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from math import ceil, gcd
+
+from ortools.sat.python import cp_model
+
+from bubbleproof.schedules.cost import Backward
+from bubbleproof.schedules.ops import Block, Op, OpKind, Pair, Row, ops_of
+from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.schedules.schedule import Starts
+from bubbleproof.schedules.simulate import earliest_starts
+from bubbleproof.solver.bounds import bounds
+from bubbleproof.solver.limits import room
+from bubbleproof.solver.scale import Scaled
+from bubbleproof.solver.times import LeastTimes
+
+_LARGEST = 2**31 - 1
+
+
+def size(problem: Problem) -> int:
+    """Return roughly how many variables the model of a problem has."""
+    ops = sum(3 * len(problem.microbatches_of_stage(stage)) for stage in range(problem.stages))
+    if not _may_pair(problem):
+        return ops
+    return ops + sum(
+        sum(len(problem.microbatches_of_stage(stage)) for stage in stages) ** 2
+        for stages in problem.placement.stages_of_device
+    )
+
+
+class Model:
+    """A model with a complete hint, ready to be solved once.
+
+    Parameters
+    ----------
+    problem
+        A feasible problem.
+    rows
+        A valid order; only schedules at least as good are searched.
+    """
+
+    def __init__(self, problem: Problem, rows: tuple[Row, ...]) -> None:
+        self.scaled = Scaled.of(problem)
+        self._problem = self.scaled.problem
+        self._times = LeastTimes(self._problem)
+        self._model = cp_model.CpModel()
+        self._solver = cp_model.CpSolver()
+        starts = earliest_starts(self._problem, rows)
+        self._objective, self._horizon = _objective_and_horizon(self._problem, rows, starts)
+        if self._horizon > _LARGEST:
+            raise OverflowError("the times have too many digits for the exact model")
+        self._start: dict[Op, cp_model.IntVar] = {}
+        self._end: dict[Op, cp_model.LinearExpr] = {}
+        self._fused: dict[Op, cp_model.IntVar] = {}
+        self._paired: dict[Op, cp_model.IntVar] = {}
+        self._pairs: dict[tuple[Op, Op], cp_model.IntVar] = {}
+        self._intervals: list[list[cp_model.IntervalVar]] = [
+            [] for _ in range(self._problem.devices)
+        ]
+        self._add_starts()
+        self._add_pairs()
+        self._add_ops()
+        self._add_dependencies()
+        self._add_order_of_microbatches()
+        self._add_exclusion()
+        self._add_memory()
+        self._add_objective()
+        self._add_hint(rows, starts)
+
+    def solve(
+        self,
+        *,
+        time_limit_s: float,
+        workers: int,
+        seed: int,
+        on_rows: Callable[[tuple[Row, ...], Starts | None], None],
+    ) -> int:
+        """Search and return the bound that is proven, in real ticks.
+
+        Every better order found is reported, with its starts where they are exact. ``stop`` may
+        be called from another thread.
+        """
+        parameters = self._solver.parameters
+        parameters.max_time_in_seconds = time_limit_s
+        parameters.num_workers = workers
+        parameters.random_seed = seed
+        parameters.catch_sigint_signal = False
+        status = self._solver.solve(self._model, _Reporter(self, on_rows))
+        if status == cp_model.MODEL_INVALID:
+            raise AssertionError(f"invalid model: {self._model.validate()}")
+        if status == cp_model.INFEASIBLE:
+            raise AssertionError("the model refuses the schedule that it was given")
+        return self.scaled.real_bound(ceil(self._solver.best_objective_bound - 1e-6))
+
+    def stop(self) -> None:
+        """End a running search soon."""
+        self._solver.stop_search()
+
+    # Variables
+
+    def _ops(self, kind: OpKind) -> Iterator[Op]:
+        for stage in range(self._problem.stages):
+            for microbatch in self._problem.microbatches_of_stage(stage):
+                yield Op(stage, kind, microbatch)
+
+    def _device(self, op: Op) -> int:
+        return self._problem.placement.device_of_stage[op.stage]
+
+    def _add_starts(self) -> None:
+        """A start for each F, backward and W; the backward is an I or a B at the same start.
+
+        The horizon is the best known makespan. For the span it allows devices to start late.
+        """
+        kinds = [OpKind.FORWARD, OpKind.BACKWARD_INPUT]
+        if self._problem.backward.allows(OpKind.BACKWARD_WEIGHT):
+            kinds.append(OpKind.BACKWARD_WEIGHT)
+        for kind in kinds:
+            for op in self._ops(kind):
+                first = self._times.first_in_chain(op.stage)
+                earliest = self._times.up(first, op.stage)
+                if kind is not OpKind.FORWARD:
+                    earliest += self._times.turnaround(op.stage)
+                self._start[op] = self._model.new_int_var(earliest, self._horizon, f"start[{op}]")
+
+    def _add_pairs(self) -> None:
+        """Any forward and backward of two microbatches on a device may be one block."""
+        if not _may_pair(self._problem):
+            return
+        for forward in self._ops(OpKind.FORWARD):
+            if self._problem.cost.pair[self._device(forward)] is None:
+                continue
+            for backward in self._ops(OpKind.BACKWARD_INPUT):
+                if self._device(backward) == self._device(forward) and self._independent(
+                    forward, backward
+                ):
+                    pair = self._model.new_bool_var(f"pair[{forward};{backward}]")
+                    self._pairs[forward, backward] = pair
+                    _only_if(self._model.add(self._start[forward] == self._start[backward]), pair)
+        members: dict[Op, list[cp_model.IntVar]] = {}
+        for pair_ops, pair in self._pairs.items():
+            for op in pair_ops:
+                members.setdefault(op, []).append(pair)
+        for op, pairs in members.items():
+            self._paired[op] = self._model.new_bool_var(f"paired[{op}]")
+            self._model.add(sum(pairs) == self._paired[op])
+
+    def _independent(self, forward: Op, backward: Op) -> bool:
+        """Whether the backward is of another chain, or of a microbatch ahead in the same one."""
+        chain_of = self._problem.placement.chain_of_stage
+        one_chain = chain_of[forward.stage] == chain_of[backward.stage]
+        return not one_chain or backward.microbatch < forward.microbatch
+
+    def _add_ops(self) -> None:
+        """Each op, alone or in a pair, takes its time on its device."""
+        cost, model = self._problem.cost, self._model
+        for forward in self._ops(OpKind.FORWARD):
+            self._end[forward] = self._run(forward, cost.F[forward.stage], [])
+        for op in self._ops(OpKind.BACKWARD_INPUT):
+            ticks_input, ticks_full = cost.I[op.stage], cost.B[op.stage]
+            match self._problem.backward:
+                case Backward.SPLIT:
+                    self._end[op] = self._run(op, ticks_input, [])
+                case Backward.FUSED:
+                    self._end[op] = self._run(op, ticks_full, [])
+                case Backward.FREE:
+                    fused = self._fused[op] = model.new_bool_var(f"fused[{op}]")
+                    if op in self._paired:
+                        model.add_implication(self._paired[op], fused)
+                    end = model.new_int_var(0, self._horizon, f"end[{op}]")
+                    for ticks, chosen in ((ticks_input, ~fused), (ticks_full, fused)):
+                        ends = self._run(op, ticks, [chosen])
+                        _only_if(model.add(end >= ends), chosen)
+                    self._end[op] = end
+        for (forward, _), pair in self._pairs.items():
+            start, ticks = self._start[forward], self._pair_ticks(forward)
+            self._intervals[self._device(forward)].append(
+                model.new_optional_interval_var(start, ticks, start + ticks, pair, "")
+            )
+        if not self._problem.backward.allows(OpKind.BACKWARD_WEIGHT):
+            return
+        for weight in self._ops(OpKind.BACKWARD_WEIGHT):
+            fused = self._fused.get(_input(weight))
+            self._end[weight] = self._run(
+                weight, cost.W[weight.stage], [] if fused is None else [~fused]
+            )
+
+    def _pair_ticks(self, op: Op) -> int:
+        ticks = self._problem.cost.pair[self._device(op)]
+        if ticks is None:
+            raise AssertionError(f"{op} cannot be in a pair")
+        return ticks
+
+    def _run(self, op: Op, ticks: int, when: list[cp_model.LiteralT]) -> cp_model.LinearExpr:
+        """Add an op's interval on its device and return its end."""
+        model, start = self._model, self._start[op]
+        paired = self._paired.get(op)
+        if paired is None:
+            alone, end = when, start + ticks
+        else:
+            alone = [*when, ~paired]
+            end = start + ticks + (self._pair_ticks(op) - ticks) * paired
+        if not alone:
+            interval = model.new_fixed_size_interval_var(start, ticks, "")
+        elif len(alone) == 1:
+            interval = model.new_optional_interval_var(start, ticks, start + ticks, alone[0], "")
+        else:
+            both = model.new_bool_var("")
+            _only_if(model.add_bool_and(alone), both)
+            model.add_bool_or([both, *(_negated(literal) for literal in alone)])
+            interval = model.new_optional_interval_var(start, ticks, start + ticks, both, "")
+        self._intervals[self._device(op)].append(interval)
+        return end
+
+    # Constraints
+
+    def _add_dependencies(self) -> None:
+        """Forwards go down the chain, backwards up, W's follow; and the whole way at once."""
+        problem, model = self._problem, self._model
+        for forward in self._ops(OpKind.FORWARD):
+            stage, microbatch = forward.stage, forward.microbatch
+            following = problem.placement.following[stage]
+            backward = Op(stage, OpKind.BACKWARD_INPUT, microbatch)
+            model.add(self._start[backward] >= self._start[forward] + self._times.turnaround(stage))
+            model.add(self._start[backward] >= self._end[forward])
+            if following is not None:
+                there, back = problem.lag(stage, following), problem.lag(following, stage)
+                model.add(
+                    self._start[Op(following, OpKind.FORWARD, microbatch)]
+                    >= self._end[forward] + there
+                )
+                model.add(
+                    self._start[backward]
+                    >= self._end[Op(following, OpKind.BACKWARD_INPUT, microbatch)] + back
+                )
+            weight = Op(stage, OpKind.BACKWARD_WEIGHT, microbatch)
+            if weight in self._start:
+                after = model.add(self._start[weight] >= self._end[backward])
+                if backward in self._fused:
+                    _only_if(after, ~self._fused[backward])
+
+    def _add_order_of_microbatches(self) -> None:
+        """Each stage runs each kind in the order of the microbatches (the exchange argument)."""
+        for op, start in self._start.items():
+            later = self._start.get(Op(op.stage, op.kind, op.microbatch + 1))
+            in_chain = op.microbatch + 1 in self._problem.microbatches_of_stage(op.stage)
+            if later is None or not in_chain:
+                continue
+            if op.kind is OpKind.BACKWARD_WEIGHT and self._fused:
+                self._model.add(later >= start)
+            else:
+                self._model.add(later >= self._end[op])
+
+    def _add_exclusion(self) -> None:
+        """A device runs one block at a time."""
+        for intervals in self._intervals:
+            self._model.add_no_overlap(intervals)
+
+    def _add_memory(self) -> None:
+        """What is allocated and not yet freed fits into each device."""
+        demands: list[list[tuple[cp_model.IntervalVar, int]]] = [
+            [] for _ in range(self._problem.devices)
+        ]
+        limits = [room(self._problem, device) for device in range(self._problem.devices)]
+        allows = self._problem.backward.allows
+        for forward in self._ops(OpKind.FORWARD):
+            device = self._device(forward)
+            if limits[device] is None:
+                continue
+            backward = Op(forward.stage, OpKind.BACKWARD_INPUT, forward.microbatch)
+            weight = Op(forward.stage, OpKind.BACKWARD_WEIGHT, forward.microbatch)
+            fused = self._fused.get(backward)
+            if allows(OpKind.BACKWARD_INPUT):
+                kinds = {forward: OpKind.FORWARD, backward: OpKind.BACKWARD_INPUT}
+                kinds[weight] = OpKind.BACKWARD_WEIGHT
+                demands[device] += self._held(kinds, None if fused is None else ~fused)
+            if allows(OpKind.BACKWARD):
+                kinds = {forward: OpKind.FORWARD, backward: OpKind.BACKWARD}
+                demands[device] += self._held(kinds, fused)
+        for limit, held in zip(limits, demands, strict=True):
+            if limit is not None and held:
+                unit = gcd(*(amount for _, amount in held))
+                self._model.add_cumulative(
+                    [interval for interval, _ in held],
+                    [amount // unit for _, amount in held],
+                    limit // unit,
+                )
+
+    def _held(
+        self, kinds: Mapping[Op, OpKind], when: cp_model.LiteralT | None
+    ) -> Iterator[tuple[cp_model.IntervalVar, int]]:
+        """Yield for one microbatch on one stage the times from each allocation to its freeing."""
+        waiting: list[tuple[cp_model.LinearExpr, int]] = []
+        for op, kind in kinds.items():
+            allocate, free = self._problem.memory.of(kind)[op.stage]
+            if allocate:
+                waiting.append((self._start[op], allocate))
+            while free:
+                start, amount = waiting.pop()
+                taken = min(amount, free)
+                free -= taken
+                if amount > taken:
+                    waiting.append((start, amount - taken))
+                yield self._between(start, self._end[op], when), taken
+
+    def _between(
+        self,
+        start: cp_model.LinearExpr,
+        end: cp_model.LinearExpr,
+        when: cp_model.LiteralT | None,
+    ) -> cp_model.IntervalVar:
+        model = self._model
+        length = model.new_int_var(0, self._horizon, "")
+        until = model.new_int_var(0, self._horizon, "")
+        if when is None:
+            model.add(until == end)
+            return model.new_interval_var(start, length, until, "")
+        _only_if(model.add(until == end), when)
+        return model.new_optional_interval_var(start, length, until, when, "")
+
+    def _add_objective(self) -> None:
+        """Makespan or span, between the best bound and the best known schedule."""
+        bound = bounds(self._problem)[0].ticks
+        least = min(bound, self._objective)
+        self._value = self._model.new_int_var(least, self._objective, "objective")
+        firsts: list[list[cp_model.LinearExpr]] = [[] for _ in range(self._problem.devices)]
+        lasts: list[list[tuple[cp_model.LinearExpr, cp_model.LiteralT | None]]] = [
+            [] for _ in range(self._problem.devices)
+        ]
+        for op, end in self._end.items():
+            microbatches = self._problem.microbatches_of_stage(op.stage)
+            if op.kind is OpKind.FORWARD:
+                if op.microbatch == microbatches[0]:
+                    firsts[self._device(op)].append(self._start[op])
+            elif op.kind is OpKind.BACKWARD_WEIGHT and self._fused:
+                lasts[self._device(op)].append((end, ~self._fused[_input(op)]))
+            elif op.microbatch == microbatches[-1]:
+                lasts[self._device(op)].append((end, None))
+        for begins, ends in zip(firsts, lasts, strict=True):
+            for end, when in ends:
+                if self._problem.objective is Objective.MAKESPAN:
+                    _only_if(self._model.add(self._value >= end), when)
+                    continue
+                for begin in begins:
+                    _only_if(self._model.add(self._value >= end - begin), when)
+        self._model.minimize(self._value)
+
+    def _add_hint(self, rows: tuple[Row, ...], starts: Starts) -> None:
+        """Hint every variable that decides, from a valid order."""
+        hinted = dict.fromkeys(self._fused, 0)
+        paired: set[tuple[Op, Op]] = set()
+        hint = self._model.add_hint
+        for row, begins in zip(rows, starts, strict=True):
+            for block, begin in zip(row, begins, strict=True):
+                if isinstance(block, Pair):
+                    paired.add((block.forward, _input(block.backward)))
+                for op in ops_of(block):
+                    if op.kind is OpKind.BACKWARD:
+                        op = _input(op)
+                        hinted[op] = 1
+                    hint(self._start[op], begin)
+        for op, fused in self._fused.items():
+            hint(fused, hinted[op])
+        for ops, pair in self._pairs.items():
+            hint(pair, ops in paired)
+        hint(self._value, self._objective)
+
+    def rows_of(self, value: Callable[[cp_model.IntVar], int]) -> tuple[tuple[Row, ...], Starts]:
+        """Return the order and the starts (scaled) of a solution."""
+        problem = self._problem
+        timed: list[list[tuple[int, Block]]] = [[] for _ in range(problem.devices)]
+        partner = {pair: ops for ops, pair in self._pairs.items() if value(pair)}
+        backward_of = {ops[0]: ops[1] for ops in partner.values()}
+        in_pairs = {op for ops in partner.values() for op in ops}
+        for op, start in self._start.items():
+            block: Block = op
+            if op in backward_of:
+                block = Pair(op, replace(backward_of[op], kind=OpKind.BACKWARD))
+            elif op in in_pairs:
+                continue
+            elif op.kind is OpKind.BACKWARD_INPUT:
+                if problem.backward is Backward.FUSED or (
+                    op in self._fused and value(self._fused[op])
+                ):
+                    block = replace(op, kind=OpKind.BACKWARD)
+            elif op.kind is OpKind.BACKWARD_WEIGHT:
+                fused = self._fused.get(_input(op))
+                if fused is not None and value(fused):
+                    continue
+            timed[self._device(op)].append((value(start), block))
+        for blocks in timed:
+            blocks.sort()
+        rows = tuple(tuple(block for _, block in blocks) for blocks in timed)
+        return rows, tuple(tuple(start for start, _ in blocks) for blocks in timed)
+
+
+class _Reporter(cp_model.CpSolverSolutionCallback):
+    """Hand on every solution."""
+
+    def __init__(
+        self, model: Model, on_rows: Callable[[tuple[Row, ...], Starts | None], None]
+    ) -> None:
+        super().__init__()
+        self._model = model
+        self._on_rows = on_rows
+
+    def on_solution_callback(self) -> None:
+        """Report the order, with real starts where the scaling is a plain factor."""
+        rows, starts = self._model.rows_of(self.value)
+        scaled = self._model.scaled
+        if scaled.factor > 1:
+            self._on_rows(rows, None)
+            return
+        self._on_rows(rows, tuple(tuple(start * scaled.unit for start in each) for each in starts))
+
+
+def _may_pair(problem: Problem) -> bool:
+    return problem.backward.allows(OpKind.BACKWARD) and any(
+        ticks is not None for ticks in problem.cost.pair
+    )
+
+
+def _input(op: Op) -> Op:
+    return replace(op, kind=OpKind.BACKWARD_INPUT)
+
+
+def _only_if(constraint: cp_model.Constraint, literal: cp_model.LiteralT | None) -> None:
+    if literal is not None:
+        constraint.only_enforce_if(literal)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _negated(literal: cp_model.LiteralT) -> cp_model.LiteralT:
+    return not literal if isinstance(literal, bool) else ~literal
+
+
+def _objective_and_horizon(
+    problem: Problem, rows: tuple[Row, ...], starts: Starts
+) -> tuple[int, int]:
+    """Return the objective of an order, and by when all its ops surely end in some best one.
+
+    For the span, shift the schedule so that it starts at 0. With one chain its first device starts
+    first; every device has an op of the chain before that one ends, and itself ends at most one
+    span later. With several chains each may add a span before, one between and one after.
+    """
+    spans: list[int] = []
+    last = 0
+    for row, begins in zip(rows, starts, strict=True):
+        if row:
+            end = begins[-1] + problem.duration(row[-1])
+            spans.append(end - begins[0])
+            last = max(last, end)
+    if problem.objective is Objective.MAKESPAN:
+        return last, last
+    span = max(spans)
+    chains = len(problem.microbatches)
+    return span, max(last, (2 if chains == 1 else 3 * chains) * span)
