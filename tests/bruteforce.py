@@ -1,56 +1,82 @@
 """The least objective of a tiny problem by trying every order, written from DESIGN 3 alone.
 
 Nothing of the solver, the DAG or the simulator is used, and microbatches may overtake each other.
-Devices get their orders one after the other; an order that cannot beat the best known value even
-if the other devices had no order at all is dropped. Times are a system of differences
-(x_v >= x_u + w), solved by relaxing until nothing changes; a positive cycle has no solution.
+Every choice of fused backwards and of pairs is tried. Devices get their orders one after the
+other; an order that cannot beat the best known value even if the other devices had no order at
+all is dropped. Times are a system of differences (x_v >= x_u + w), solved by relaxing until
+nothing changes; a cycle that grows has no solution.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, pairwise, product
 
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.problem import Objective, Problem
 
-Edge = tuple[Op, Op, int]
-F, I, W, B = OpKind
+Unit = tuple[Op, ...]
+"""What a device runs as one: an op, or a pair's two."""
+
+Edge = tuple[Unit, Unit, int]
+F, I, W, B = OpKind  # noqa: E741
 
 
 def least_objective(problem: Problem) -> int | None:
     """Return the least makespan or span in ticks; None if no order keeps the memory limits."""
     best: int | None = None
-    for forms in _forms(problem):
-        best = _search(problem, forms, best)
+    for ops in _forms(problem):
+        for units in _pairings(problem, ops):
+            found = _search(problem, units, best)
+            best = found if best is None or (found is not None and found < best) else best
     return best
 
 
-def _forms(problem: Problem) -> Iterator[dict[tuple[int, int], bool]]:
-    """Yield every choice of a fused backward for each (stage, microbatch)."""
+def _forms(problem: Problem) -> Iterator[list[Op]]:
+    """Yield the ops of every choice of a fused or a split backward."""
     places = [(s, m) for s in range(problem.stages) for m in problem.microbatches_of_stage(s)]
-    match problem.backward.value:
-        case "split":
-            yield dict.fromkeys(places, False)
-        case "fused":
-            yield dict.fromkeys(places, True)
-        case _:
-            for choice in range(2 ** len(places)):
-                yield {place: bool(choice >> bit & 1) for bit, place in enumerate(places)}
+    forms = {"split": [(F, I, W)], "fused": [(F, B)], "free": [(F, I, W), (F, B)]}
+    for choice in product(forms[problem.backward.value], repeat=len(places)):
+        yield [
+            Op(stage, kind, microbatch)
+            for (stage, microbatch), kinds in zip(places, choice, strict=True)
+            for kind in kinds
+        ]
 
 
-def _search(
-    problem: Problem, fused: dict[tuple[int, int], bool], best: int | None
-) -> int | None:
-    ops = [
-        Op(stage, kind, microbatch)
-        for (stage, microbatch), whole in fused.items()
-        for kind in ((F, B) if whole else (F, I, W))
+def _pairings(problem: Problem, ops: Sequence[Op]) -> Iterator[list[Unit]]:
+    """Yield the ops as units, for every choice of pairs that the problem allows."""
+    device_of = problem.placement.device_of_stage
+    candidates = [
+        (f, b)
+        for f in ops
+        for b in ops
+        if f.kind is F
+        and b.kind is B
+        and f.microbatch != b.microbatch
+        and device_of[f.stage] == device_of[b.stage]
+        and problem.cost.pair[device_of[f.stage]] is not None
     ]
-    needs = [edge for op in ops for edge in _needs(problem, op, fused)]
-    rows: list[list[Op]] = [
-        [op for op in ops if problem.placement.device_of_stage[op.stage] == device]
+    for count in range(len(candidates) + 1):
+        for pairs in combinations(candidates, count):
+            paired = [op for pair in pairs for op in pair]
+            if len(set(paired)) == len(paired):
+                yield [*pairs, *((op,) for op in ops if op not in paired)]
+
+
+def _search(problem: Problem, units: list[Unit], best: int | None) -> int | None:
+    unit_of = {op: unit for unit in units for op in unit}
+    needs = [
+        (unit_of[source], unit, _ticks(problem, unit_of[source]) + lag)
+        for unit in units
+        for op in unit
+        for source, lag in _inputs(problem, op, unit_of)
+    ]
+    device_of = problem.placement.device_of_stage
+    rows = [
+        [unit for unit in units if device_of[unit[0].stage] == device]
         for device in range(problem.devices)
     ]
-    choices = [list(_orders(problem, device, row)) for device, row in enumerate(rows)]
-    ceiling = 1 + sum(problem.duration(op) for op in ops) + sum(lag for *_, lag in needs)
+    choices = [list(_orders(problem, device, row, needs)) for device, row in enumerate(rows)]
+    ceiling = 1 + sum(_ticks(problem, unit) for unit in units) + sum(lag for *_, lag in needs)
 
     def descend(device: int, edges: list[Edge], best: int) -> int:
         if device == problem.devices:
@@ -58,18 +84,25 @@ def _search(
                 best -= 1
             return best
         for order in choices[device]:
-            chosen = [*edges, *((a, b, problem.duration(a)) for a, b in zip(order, order[1:]))]
+            chosen = [*edges, *((a, b, _ticks(problem, a)) for a, b in pairwise(order))]
             if best > 0 and _feasible(problem, rows, chosen, best - 1):
                 best = descend(device + 1, chosen, best)
         return best
 
-    found = descend(0, needs, ceiling if best is None else best)
-    if best is None and found == ceiling:
-        return None
-    return found
+    start = ceiling if best is None else best
+    found = descend(0, needs, start)
+    return found if found < start else None
 
 
-def _needs(problem: Problem, op: Op, fused: dict[tuple[int, int], bool]) -> Iterator[Edge]:
+def _ticks(problem: Problem, unit: Unit) -> int:
+    if len(unit) == 1:
+        return problem.cost.of(unit[0].kind)[unit[0].stage]
+    ticks = problem.cost.pair[problem.placement.device_of_stage[unit[0].stage]]
+    assert ticks is not None
+    return ticks
+
+
+def _inputs(problem: Problem, op: Op, unit_of: Mapping[Op, Unit]) -> Iterator[tuple[Op, int]]:
     chain = next(chain for chain in problem.placement.chains if op.stage in chain)
     position = chain.index(op.stage)
     sources: list[Op] = []
@@ -78,86 +111,71 @@ def _needs(problem: Problem, op: Op, fused: dict[tuple[int, int], bool]) -> Iter
     if op.kind in (I, B):
         sources.append(Op(op.stage, F, op.microbatch))
         if position + 1 < len(chain):
-            later = chain[position + 1]
-            kind = B if fused[later, op.microbatch] else I
-            sources.append(Op(later, kind, op.microbatch))
+            later = (Op(chain[position + 1], kind, op.microbatch) for kind in (I, B))
+            sources += [source for source in later if source in unit_of]
     if op.kind is W:
         sources.append(Op(op.stage, I, op.microbatch))
     device_of = problem.placement.device_of_stage
     for source in sources:
         a, b = device_of[source.stage], device_of[op.stage]
         delay = problem.cost.transfer
-        lag = 0 if a == b else delay if isinstance(delay, int) else delay[a][b]
-        yield source, op, problem.duration(source) + lag
+        yield source, 0 if a == b else delay if isinstance(delay, int) else delay[a][b]
 
 
-def _orders(problem: Problem, device: int, ops: list[Op]) -> Iterator[list[Op]]:
-    """Yield every order of a device's ops that its memory and its own dependencies allow."""
+def _orders(
+    problem: Problem, device: int, units: list[Unit], needs: list[Edge]
+) -> Iterator[list[Unit]]:
+    """Yield every order of a device's units that its memory and its own dependencies allow."""
     limit = problem.memory.limit[device]
-    held = sum(
+    static = sum(
         problem.memory.static[stage]
         for stage in range(problem.stages)
         if problem.placement.device_of_stage[stage] == device
     )
+    before = {unit: [a for a, b, _ in needs if b == unit and a in units] for unit in units}
 
-    def before(op: Op) -> list[Op]:
-        chain = next(chain for chain in problem.placement.chains if op.stage in chain)
-        position = chain.index(op.stage)
-        return [
-            other
-            for other in ops
-            if other.microbatch == op.microbatch
-            and other.stage in chain
-            and (
-                (op.kind is F and other.kind is F and chain.index(other.stage) < position)
-                or (op.kind in (I, B) and other.kind is F)
-                and chain.index(other.stage) >= 0
-                or (
-                    op.kind in (I, B)
-                    and other.kind in (I, B)
-                    and chain.index(other.stage) > position
-                )
-                or (op.kind is W and other.stage == op.stage and other.kind is I)
-            )
-        ]
-
-    predecessors = {op: before(op) for op in ops}
-
-    def extend(row: list[Op], held: int) -> Iterator[list[Op]]:
-        if len(row) == len(ops):
+    def extend(row: list[Unit], held: int) -> Iterator[list[Unit]]:
+        if len(row) == len(units):
             yield list(row)
             return
-        for op in ops:
-            if op in row or any(other not in row for other in predecessors[op]):
+        for unit in units:
+            if unit in row or any(other not in row for other in before[unit]):
                 continue
-            allocate, free = problem.memory.of(op.kind)[op.stage]
-            if limit is None or held + allocate <= limit:
-                row.append(op)
-                yield from extend(row, held + allocate - free)
+            changes = [problem.memory.of(op.kind)[op.stage] for op in unit]
+            allocated = held + sum(allocate for allocate, _ in changes)
+            if limit is None or allocated <= limit:
+                row.append(unit)
+                yield from extend(row, allocated - sum(free for _, free in changes))
                 row.pop()
 
-    yield from extend([], held)
+    yield from extend([], static)
 
 
-def _feasible(problem: Problem, rows: list[list[Op]], edges: list[Edge], value: int) -> bool:
-    """Whether times exist that keep all edges with an objective of at most ``value``."""
-    time = {op: 0 for row in rows for op in row}
-    limits: list[Edge] = []
+def _feasible(problem: Problem, rows: list[list[Unit]], edges: Sequence[Edge], value: int) -> bool:
+    """Whether times exist that keep all edges with an objective of at most ``value``.
+
+    Times are in grains of a tick, and every edge takes one grain more: so units of length zero
+    are in an order too, and no way through has as many grains as a tick.
+    """
+    time = {unit: 0 for row in rows for unit in row}
+    grains = len(time) + 1
+    steps = [(a, b, least * grains + 1) for a, b, least in edges]
+    most = value * grains + grains - 1
     if problem.objective is Objective.SPAN:
-        limits = [
-            (last, first, problem.duration(last) - value)
+        steps += [
+            (last, first, _ticks(problem, last) * grains - most)
             for row in rows
             for last in row
             for first in row
         ]
     for _ in range(len(time) + 2):
         changed = False
-        for a, b, least in (*edges, *limits):
+        for a, b, least in steps:
             if time[a] + least > time[b]:
                 time[b] = time[a] + least
                 changed = True
         if problem.objective is Objective.MAKESPAN and any(
-            at + problem.duration(op) > value for op, at in time.items()
+            at + _ticks(problem, unit) * grains > most for unit, at in time.items()
         ):
             return False
         if not changed:

@@ -1,0 +1,49 @@
+"""The solver's claims against every order of tiny problems."""
+
+import pytest
+from bruteforce import least_objective
+from tiny_problems import tiny_problem
+
+import bubbleproof as bp
+from bubbleproof.solver.bounds import bounds
+from bubbleproof.solver.construct import one_by_one
+from bubbleproof.solver.limits import shortages
+from bubbleproof.solver.model import Model
+
+SEEDS = range(40)
+"""Each stands for five problems, so that the test runner can share them out."""
+
+
+def _check(seed: int, *, pairs: bool) -> None:
+    problem = tiny_problem(seed, pairs=pairs)
+    best = least_objective(problem)
+    if best is None:
+        assert shortages(problem), problem
+        with pytest.raises(bp.NoScheduleError, match="the least limit that would do"):
+            bp.solve(problem)
+        return
+    assert not shortages(problem), problem
+    for bound in bounds(problem):
+        assert bound.ticks <= best, (bound, problem)
+    result = bp.solve(problem, time_limit_s=20, workers=1)
+    assert bp.verify(result.schedule).valid, problem
+    assert (result.objective_ticks, result.bound_ticks) == (best, best), problem
+    model = Model(problem, one_by_one(problem).rows)
+    bound = model.solve(time_limit_s=20, workers=1, seed=0, on_rows=lambda rows, starts: None)
+    assert bound == best, problem
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_solve_bounds_and_infeasibility_agree_with_every_order(seed: int) -> None:
+    """Feasibility, every bound, solve and the exact model agree with brute force."""
+    for case in range(5):
+        _check(5 * seed + case, pairs=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_pairs_are_bounded_and_solved_as_brute_force_says(seed: int) -> None:
+    """The same where a device may run a forward and a backward as one block."""
+    for case in range(2):
+        _check(2 * seed + case, pairs=True)
