@@ -63,7 +63,7 @@ def shortest_cycle(stairs: Stairs) -> list[Wait]:
     blocks up to y, and the search goes on from y. A row that is done takes part in no other
     search; taking the middle rows first leaves short stretches of neighbours.
     """
-    last = _last_waited_for(stairs)
+    last = _last_on_cycles(stairs)
     best: list[Wait] = []
     limit = len(last)
     done: set[int] = set()
@@ -78,8 +78,11 @@ def shortest_cycle(stairs: Stairs) -> list[Wait]:
     return best[first:] + best[:first]
 
 
-def _last_waited_for(stairs: Stairs) -> dict[int, int]:
-    """Return for each row that can be on a cycle the last block that others can wait for there."""
+def _last_on_cycles(stairs: Stairs) -> dict[int, int]:
+    """Return for each row that can be on a cycle a block up to which all its waits in cycles lie.
+
+    A block on a cycle lies at or before one that a block on a cycle waits for.
+    """
     last = {row: max(s.blocks[-1] for s in others.values()) for row, others in stairs.items()}
     while True:
         reached: dict[int, int] = {}
@@ -88,9 +91,10 @@ def _last_waited_for(stairs: Stairs) -> dict[int, int]:
                 wait = stair.farthest(block)
                 if wait is not None and other in last:
                     reached[other] = max(reached.get(other, -1), wait.source)
-        if reached == last:
+        nearer = {row: min(last[row], block) for row, block in reached.items()}
+        if nearer == last:
             return last
-        last = {row: min(reached[row], last[row]) for row in last if row in reached}
+        last = nearer
 
 
 def _returns(
