@@ -17,7 +17,7 @@ def group_size(devices: int, microbatches: int) -> int | None:
 def interleaved_row(device: int, devices: int, chunks: int, microbatches: int, group: int) -> Row:
     """1F1B over the device's chunks: a group passes chunk 0, then chunk 1, ..., then the next one.
 
-    Backwards take the chunks from the last to the first.
+    Backwards take the chunks from the last to the first. One chunk is plain 1F1B.
     """
     total = chunks * microbatches
 
@@ -34,7 +34,8 @@ def interleaved_row(device: int, devices: int, chunks: int, microbatches: int, g
         chunk, microbatch = chunk_and_microbatch(turn)
         return Op((chunks - 1 - chunk) * devices + device, B, microbatch)
 
-    ahead = min(2 * (devices - 1 - device) + (chunks - 1) * group, total)
+    after = devices - 1 - device
+    ahead = min(after if chunks == 1 else 2 * after + (chunks - 1) * group, total)
     row = [forward(turn) for turn in range(ahead)]
     for turn in range(total):
         if ahead + turn < total:
