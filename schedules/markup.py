@@ -14,6 +14,7 @@ from fractions import Fraction
 import msgspec
 
 from bubbleproof.schedules.files import Source
+from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.words import is_list, is_object
 
 _DIGITS_AT_MOST = 100
@@ -65,7 +66,7 @@ def parse_json(source: Source) -> object:
     except _BadNumberError:
         raise _first_fault(source) from None
     except RecursionError:
-        raise source.of("is nested too deeply; no problem or schedule is") from None
+        raise source.of("the text is nested too deeply; no problem or schedule is") from None
 
 
 def parse_toml(source: Source) -> dict[str, object]:
@@ -81,7 +82,7 @@ def parse_toml(source: Source) -> dict[str, object]:
     except tomllib.TOMLDecodeError as error:
         raise _toml_fault(source, str(error)) from None
     except RecursionError:
-        raise source.of("is nested too deeply; no problem is") from None
+        raise source.of("the text is nested too deeply; no problem is") from None
     except ValueError:
         # The parser gives no place for a number that int() or _decimal() refuses.
         long = re.search(
@@ -176,7 +177,7 @@ def _first_fault(source: Source) -> ValueError:
         if text == ":" and keys and text_before is not None:
             key: object = json.loads(text_before[1])
             if key in keys[-1]:
-                return source.at(text_before[0], f"{_short(text_before[1])} is given twice")
+                return source.at(text_before[0], f"{shown(key)} is given twice; once is right")
             keys[-1].add(str(key))
         elif text in "{[":
             keys.append(set())
@@ -205,10 +206,6 @@ def _toml_fault(source: Source, message: str) -> ValueError:
 
 def _too_long() -> str:
     return f"a number of more than {_DIGITS_AT_MOST} characters or too large an exponent"
-
-
-def _short(text: str) -> str:
-    return ascii(text if len(text) <= 40 else text[:37] + "...")
 
 
 def _json_layout(value: object, indent: str) -> str:

@@ -10,6 +10,7 @@ from bubbleproof.schedules.markup import decimal_number
 from bubbleproof.schedules.memory import Change, Memory
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.placement import (
+    MOST_STAGES,
     NAMES,
     Placement,
     PlacementWords,
@@ -53,7 +54,7 @@ def problem_of_words(words: object) -> Problem:
             raise ValueError(f"{name} is missing; give it, as {example}")
     memory = given.get("memory")
     return Problem(
-        devices=count(given["devices"], "devices", 1),
+        devices=count(given["devices"], "devices", 1, MOST_STAGES),
         placement=_placement_given(given.get("placement", "linear")),
         microbatches=_microbatches_given(given["microbatches"]),
         cost=_object(given["cost"], "cost"),

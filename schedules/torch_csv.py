@@ -72,7 +72,7 @@ def compute_only_schedule(source: Source, problem: Problem | None = None) -> Sch
                     position,
                     f"stage {stage}, but the problem's stages are 0..{problem.stages - 1}",
                 )
-    return Schedule(problem=problem, rows=rows, source=source.name)
+    return Schedule(problem=problem, rows=rows, source="torch CSV")
 
 
 def problem_of_rows(rows: Sequence[Row]) -> Problem:
@@ -194,7 +194,7 @@ def _cause(cell: str) -> tuple[int, str] | None:
         if character in cell:
             return cell.index(character), message
     outside = _OVERLAP.sub(lambda pair: "-" * len(pair[0]), cell)
-    if ";" in outside:
+    if ";" in outside and "(" not in outside:
         return outside.index(";"), "a semicolon; cells are separated by commas"
     space = re.search(r"\s", cell)
     if space is not None:
