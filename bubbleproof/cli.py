@@ -114,6 +114,8 @@ def solve(
     from bubbleproof.verify.rules import verify as judge
 
     asked = _problem(problem)
+    if output is not None:
+        _require_place(output)
     began = time.monotonic()
     try:
         result = _search(asked, output, time_limit=time_limit, workers=workers, seed=seed)
@@ -321,8 +323,6 @@ def _search(
     """Solve, keep the best schedule in a file, and show the progress where someone can see it."""
     from bubbleproof.solver.portfolio import solve as search
 
-    if output is not None:
-        _require_place(output)
     best: list[Progress] = []
 
     def improved(progress: "Progress") -> None:

@@ -96,8 +96,7 @@ def devices(timeline: Timeline) -> RenderableType:
             _peak_at(timeline, device),
             style="red" if limit is not None and peak > problem.amount(limit) else "",
         )
-    units = f"times in {problem.time_unit or 'ticks'}, memory in {problem.memory.unit or 'units'}"
-    return Group(table, Text(units, style="dim"))
+    return Group(table, _units(problem))
 
 
 def proof(bounds: Sequence[Bound], problem: Problem) -> RenderableType:
@@ -105,8 +104,7 @@ def proof(bounds: Sequence[Bound], problem: Problem) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_row(Text("proof", style="bold"))
     for bound in bounds:
-        where = "" if bound.device is None else f"device {bound.device}"
-        table.add_row(f"  {bound.name}", _time(problem, bound.ticks), where, bound.text)
+        table.add_row(f"  {bound.name}", _time(problem, bound.ticks), bound.text)
     return table
 
 
@@ -114,13 +112,10 @@ def comparison_table(comparison: Comparison, result: Result | NoScheduleError) -
     """Return every family and the solver side by side, and why a family is left out."""
     problem = comparison.problem
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("schedule")
-    for title in ("makespan", "span"):
-        table.add_column(title + _in(problem.time_unit), justify="right")
-    table.add_column("bubble", justify="right")
-    table.add_column("peak memory" + _in(problem.memory.unit), justify="right")
-    table.add_column("weights", justify="right")
-    table.add_column("limit")
+    table.add_column("schedule", no_wrap=True)
+    for title in ("makespan", "span", "bubble", "peak memory", "weights"):
+        table.add_column(title, justify="right")
+    table.add_column("limit", no_wrap=True)
     for candidate in comparison.candidates:
         timeline = candidate.timeline
         device = candidate.device_over_limit
@@ -131,16 +126,14 @@ def comparison_table(comparison: Comparison, result: Result | NoScheduleError) -
             percent(timeline.bubble_ratio),
             str(max(timeline.peak_memory)),
             f"{candidate.weight_copies}x",
-            "fits" if device is None else f"over on device {device}",
+            "fits" if device is None else f"over, device {device}",
             style="" if candidate.fits else "dim",
         )
-    parts: list[RenderableType] = [_title(problem.name), table, ""]
+    parts: list[RenderableType] = [_title(problem.name), table, _units(problem), ""]
     parts.append(Text(_gain(comparison, result)))
     if comparison.refused:
-        refused = Table.grid(padding=(0, 2))
-        for name, reason in comparison.refused:
-            refused.add_row(f"  {name}", reason)
-        parts += ["", Text("does not apply", style="bold"), refused]
+        parts += ["", Text("does not apply", style="bold")]
+        parts += [Padding(Text(reason), (0, 0, 0, 2)) for _, reason in comparison.refused]
     return Group(*parts)
 
 
@@ -270,6 +263,13 @@ def _facts(title: str, lines: Sequence[tuple[str, str]]) -> RenderableType:
     for name, value in lines:
         table.add_row(name, value)
     return Group(_title(title), table) if title else table
+
+
+def _units(problem: Problem) -> Text:
+    """Return what the numbers of a table are in."""
+    time, memory = problem.time_unit, problem.memory.unit
+    named = [f"times in {time}" if time else "", f"memory in {memory}" if memory else ""]
+    return Text(", ".join(filter(None, named)), style="dim")
 
 
 def _title(name: str) -> Text:
