@@ -164,7 +164,8 @@ def interleaved_1f1b(problem: Problem) -> Schedule:
     Placement loop:V with any V; n a multiple of max(1, n div p), which is torch's rule: the
     microbatches go in n div p equal groups. Where n is a multiple of p, which is Megatron's rule,
     the groups are of p and the order is the paper's, with a bubble of (p-1)(F+B)/V per device, F
-    and B being a device's whole share (Narayanan et al., arXiv 2104.04473, sec. 2.2).
+    and B being a device's whole share. One chunk is 1F1B (Narayanan et al., arXiv 2104.04473,
+    sec. 2.2).
 
     Raises
     ------
@@ -263,7 +264,7 @@ def v_half(problem: Problem) -> Schedule:
     """V-Half: about half of 1F1B's memory, on every device the same.
 
     Placement v; any p and n; I and W. The device that holds most holds (p+2) div 2 activations
-    of its whole share (Qi et al., arXiv 2405.15362, sec. 3).
+    of its whole share. Bubble about half of 1F1B's (Qi et al., arXiv 2405.15362, sec. 3).
 
     Raises
     ------
@@ -279,7 +280,7 @@ def v_min(problem: Problem) -> Schedule:
     """V-Min: about a third of 1F1B's memory, on every device the same.
 
     Placement v; any p and n; I and W. The device that holds most holds (p+4) div 3 activations
-    of its whole share (Qi et al., arXiv 2405.15362, sec. 3).
+    of its whole share. Bubble about two thirds of 1F1B's (Qi et al., arXiv 2405.15362, sec. 3).
 
     Raises
     ------
@@ -381,8 +382,9 @@ def chimera(problem: Problem) -> Schedule:
     """Chimera: two pipelines in opposite directions, each running 1F1B in the other's gaps.
 
     Placement bidirectional; p even; any n, also a different number in each chain. Units of p/2
-    microbatches per direction follow one another directly (Li and Hoefler, arXiv 2107.06925,
-    sec. 3). Device d holds at most p/2 + 1 + min(d, p-1-d) activations.
+    microbatches per direction follow one another directly. Bubble
+    (p-2)(max(F,B) + (n/p-1)|B-F|) per device where n is a multiple of p; device d holds at most
+    p/2 + 1 + min(d, p-1-d) activations (Li and Hoefler, arXiv 2107.06925, sec. 3).
 
     Raises
     ------
@@ -400,7 +402,10 @@ def hanayo(problem: Problem) -> Schedule:
     """Hanayo: Chimera's waves in one pipeline, so that the weights are there once.
 
     Placement wave:V with any V (the paper's wave is two chunks per device); any p and n. At most
-    p microbatches are on their way (Liu et al., arXiv 2308.15762, sec. 3).
+    p microbatches are on their way. Bubble 2(p-1)(max(F,B) + (n/p-1)|B-F|)/V per device where n
+    is a multiple of p and V > 1, F and B being a device's whole share; a device k devices away
+    from the last stage holds at most (V-1)p + k + 1 activations of a chunk (Liu et al.,
+    arXiv 2308.15762, sec. 3).
 
     Raises
     ------
