@@ -4,28 +4,28 @@ Exit status: 0 fine; 1 an honest no (a rule is broken, no schedule exists); 2 th
 be used, with one line that says where, what and what would be right; 130 after Ctrl-C.
 """
 
-import json as json_module
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from io import TextIOWrapper
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
 from bubbleproof import __version__
+from bubbleproof.terminal import (
+    console,
+    drop_stdout,
+    prepare_streams,
+    put,
+    put_json,
+    say,
+    shown,
+    terminable,
+)
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from rich.console import Console, RenderableType
-
-    from bubbleproof.answers import Json
     from bubbleproof.schedules.problem import Problem
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.solver.result import Progress, Result
@@ -121,19 +121,19 @@ def solve(
         result = _search(asked, output, time_limit=time_limit, workers=workers, seed=seed)
     except NoScheduleError as error:
         if as_json:
-            _print_json(answers.of_infeasible(error, time.monotonic() - began))
+            put_json(answers.of_infeasible(error, time.monotonic() - began))
         else:
-            _print(report.infeasible(error))
+            put(report.infeasible(error))
         return NO
     if output is not None:
         _save(result.schedule, output)
     verdict = judge(result.schedule)
     if as_json:
-        _print_json(answers.of_result(result))
+        put_json(answers.of_result(result))
     else:
-        _print(report.summary(result, compare_families(asked), verdict))
+        put(report.summary(result, compare_families(asked), verdict))
         hint = "to keep the schedule: bubbleproof solve ... -o schedule.json"
-        _say(hint if output is None else f"written: {output}")
+        say(hint if output is None else f"written: {output}")
     if result.interrupted:
         return INTERRUPTED
     return _judged(verdict, result.schedule)
@@ -166,11 +166,11 @@ def family(
     verdict = judge(schedule)
     candidate = Candidate(name, simulate(schedule))
     if as_json:
-        _print_json(answers.of_candidate(candidate, verdict))
+        put_json(answers.of_candidate(candidate, verdict))
     else:
-        _print(report.family_summary(candidate, verdict))
+        put(report.family_summary(candidate, verdict))
         if output is not None:
-            _say(f"written: {output}")
+            say(f"written: {output}")
     return _judged(verdict, schedule)
 
 
@@ -200,9 +200,9 @@ def compare(
         interrupted = outcome.interrupted
         comparison = comparison.with_schedule("solve", outcome.schedule)
     if as_json:
-        _print_json(answers.of_comparison(comparison, outcome))
+        put_json(answers.of_comparison(comparison, outcome))
     else:
-        _print(report.comparison_table(comparison, outcome))
+        put(report.comparison_table(comparison, outcome))
     if interrupted:
         return INTERRUPTED
     return NO if isinstance(outcome, NoScheduleError) else FINE
@@ -217,9 +217,9 @@ def verify(file: ScheduleFile, /, *, problem: AskedProblem = None, as_json: AsJs
     schedule = _schedule(file, problem)
     verdict = judge(schedule)
     if as_json:
-        _print_json(answers.of_report(verdict))
+        put_json(answers.of_report(verdict))
     else:
-        _print(report.verdict(verdict, schedule))
+        put(report.verdict(verdict, schedule))
     return FINE if verdict.valid else NO
 
 
@@ -234,16 +234,16 @@ def show(file: ScheduleFile, /, *, output: Output = None, problem: AskedProblem 
     schedule = _schedule(file, problem)
     verdict = judge(schedule)
     if not {violation.rule for violation in verdict.violations} <= DRAWABLE:
-        _say(f"{file}: not drawn, since it cannot run as it stands")
+        say(f"{file}: not drawn, since it cannot run as it stands")
         return _judged(verdict, schedule)
     if output is not None:
         _plot(schedule, output)
-        _say(f"written: {output}")
+        say(f"written: {output}")
     else:
         timeline = simulate(schedule)
-        _print(chart(timeline, _console().width))
-        _print("")
-        _print(report.devices(timeline))
+        put(chart(timeline, console().width))
+        put("")
+        put(report.devices(timeline))
     return FINE
 
 
@@ -265,7 +265,7 @@ def export(
     schedule = _schedule(file, problem)
     verdict = judge(schedule)
     if not verdict.valid:
-        _say(f"{file}: not exported to {to}, since it is not valid")
+        say(f"{file}: not exported to {to}, since it is not valid")
         return _judged(verdict, schedule)
     with _usable(f"{file}: "):
         require_compute_only(schedule)
@@ -276,7 +276,7 @@ def export(
         with _usable():
             write_file(output, text.encode())
     for line in settings(schedule, "schedule.csv" if output is None else str(output)):
-        _say(line)
+        say(line)
     return FINE
 
 
@@ -288,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments
         Without the program's name; None: those of the process.
     """
-    _prepare_streams()
+    prepare_streams()
     try:
         command, bound, _ = app.parse_args(
             sys.argv[1:] if arguments is None else list(arguments),
@@ -298,21 +298,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = command(*bound.args, **bound.kwargs) or FINE
         sys.stdout.flush()
     except CycloptsError as error:
-        _say(f"{str(error).rstrip('.')}; see bubbleproof --help")
+        say(f"{str(error).rstrip('.')}; see bubbleproof --help")
         return UNUSABLE
     except Refusal as error:
-        _say(str(error))
+        say(str(error))
         return UNUSABLE
     except KeyboardInterrupt:
-        _say("interrupted")
+        say("interrupted")
         return INTERRUPTED
     except OSError as error:
-        # Files are read and written behind ValueErrors, so this is the output stream: it is
-        # replaced, or the flush at exit would fail once more.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        # Files are read and written behind ValueErrors, so this is the output stream.
+        drop_stdout()
         if isinstance(error, BrokenPipeError):
             return BROKEN_PIPE
-        _say(f"cannot write the output: {error.strerror}")
+        say(f"cannot write the output: {error.strerror}")
         return UNUSABLE
     return status
 
@@ -321,6 +320,7 @@ def _search(
     problem: "Problem", output: Path | None, *, time_limit: float, workers: int | None, seed: int
 ) -> "Result":
     """Solve, keep the best schedule in a file, and show the progress where someone can see it."""
+    from bubbleproof.report import progress_line
     from bubbleproof.solver.portfolio import solve as search
 
     best: list[Progress] = []
@@ -333,7 +333,12 @@ def _search(
             with suppress(Refusal):
                 _save(progress.schedule, output)
 
-    with _terminable(), _shown(problem, best, time_limit), _usable():
+    end = time.monotonic() + time_limit
+
+    def line() -> str:
+        return progress_line(best[0] if best else None, problem, end - time.monotonic())
+
+    with terminable(), shown(line), _usable():
         return search(
             problem,
             time_limit_s=time_limit,
@@ -343,48 +348,13 @@ def _search(
         )
 
 
-@contextmanager
-def _terminable() -> Generator[None, None, None]:
-    """Let SIGTERM end a search as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _shown(
-    problem: "Problem", best: "list[Progress]", time_limit: float
-) -> "AbstractContextManager[object]":
-    """Show the state of a search on stderr while it runs, where that is a terminal."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.live import Live
-    from rich.text import Text
-
-    from bubbleproof.report import progress
-
-    end = time.monotonic() + time_limit
-
-    def line() -> Text:
-        state = best[0] if best else None
-        return Text(progress(state, problem, end - time.monotonic()))
-
-    return Live(
-        get_renderable=line, console=_console(error=True), transient=True, refresh_per_second=4
-    )
-
-
 def _problem(file: Path) -> "Problem":
     from bubbleproof.schedules.io import load_problem
 
     with _usable():
         problem = load_problem(file)
     for warning in problem.warnings():
-        _say(f"{file}: warning: {warning}")
+        say(f"{file}: warning: {warning}")
     return problem
 
 
@@ -428,7 +398,7 @@ def _judged(verdict: "Report", schedule: "Schedule") -> int:
         return FINE
     from bubbleproof import report
 
-    _print(report.verdict(verdict, schedule), error=True)
+    put(report.verdict(verdict, schedule), error=True)
     return NO
 
 
@@ -439,39 +409,3 @@ def _usable(where: str = "") -> Generator[None, None, None]:
         yield
     except ValueError as error:
         raise Refusal(f"{where}{error}") from error
-
-
-def _prepare_streams() -> None:
-    """Make any text printable: a closed stream swallows it, a narrow encoding escapes it."""
-    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _console(*, error: bool = False) -> "Console":
-    from rich.console import Console
-
-    class Piped(Console):
-        def on_broken_pipe(self) -> None:
-            """Leave the end of a closed pipe to ``main``."""
-            raise BrokenPipeError
-
-    return Piped(stderr=error, markup=False, emoji=False, highlight=False)
-
-
-def _print(what: "RenderableType", *, error: bool = False) -> None:
-    _console(error=error).print(what)
-
-
-def _print_json(what: "Json") -> None:
-    sys.stdout.write(json_module.dumps(what, allow_nan=False) + "\n")
-
-
-def _say(line: str) -> None:
-    """Write one line to stderr, whatever is in it."""
-    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(line.split()))
-    sys.stderr.write(f"bubbleproof: {text}\n")

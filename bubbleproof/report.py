@@ -63,7 +63,7 @@ def infeasible(error: NoScheduleError) -> RenderableType:
     return _facts(error.problem.name, lines)
 
 
-def progress(state: Progress | None, problem: Problem, seconds_left: float) -> str:
+def progress_line(state: Progress | None, problem: Problem, seconds_left: float) -> str:
     """Return one line on a search that runs."""
     left = f"{max(0.0, seconds_left):.0f} s left"
     if state is None or state.schedule.objective is None:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,20 +82,6 @@ def problem_file(folder: Path, **changes: object) -> str:
     path = folder / "two.json"
     path.write_text(json.dumps({**words, **changes}), encoding="utf-8")
     return str(path)
-
-
-def subprocess_run(
-    arguments: Sequence[str], **options: object
-) -> "subprocess.CompletedProcess[str]":
-    """Run the command line as a program of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "bubbleproof", *arguments],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
 
 
 def test_help_starts_without_heavy_imports() -> None:
