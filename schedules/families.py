@@ -33,6 +33,7 @@ from bubbleproof.schedules.families_v import repeated_rows, v_half_block, v_min_
 from bubbleproof.schedules.families_wave import hanayo_rows
 from bubbleproof.schedules.placement import bidirectional, linear, loop, v, wave
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.schedule import Schedule
 
 __all__ = [
@@ -92,9 +93,10 @@ def build(name: str, problem: Problem) -> Schedule:
 def _find(name: str) -> tuple[Family, Builder]:
     found = _FAMILIES.get(name)
     if found is None:
-        close = get_close_matches(name, _FAMILIES, n=1, cutoff=0.0)[0]
+        close = get_close_matches(name[:40], _FAMILIES, n=1, cutoff=0.0)[0]
         raise ValueError(
-            f"family: {name!a} is unknown; did you mean {close}? (accepted: {', '.join(_FAMILIES)})"
+            f"family: {shown(name)} is unknown; did you mean {close}? "
+            f"(accepted: {', '.join(_FAMILIES)})"
         )
     return found
 

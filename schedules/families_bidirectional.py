@@ -31,7 +31,7 @@ def dualpipe_plan(half: int, edge: int, microbatches: int, *, near: int, far: in
     plan += [fn, ff] * (edge + 1)
     plan += [i_far, w_far, ff] * inner
     steady: list[Block] = [inbound, outbound] * (microbatches - 2 * half + edge + 1)
-    # The middle devices would make the first backward wait for the forward beside it.
+    # The reference runs the middle devices' first forward and backward apart.
     plan += steady if inner else [fn, bf, *steady[1:]]
     plan += [bf, outbound] * inner
     # Backwards of both directions; the last ones are split, so that their W's can wait.

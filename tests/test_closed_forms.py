@@ -223,6 +223,18 @@ def test_v_half_and_v_min_leave_a_bubble_that_does_not_grow_with_n(p: int) -> No
         assert bubble(least) == bubble(least, of="span") == 4 * p - (5 if p % 3 else 6)
 
 
+@pytest.mark.parametrize(
+    ("name", "equal", "unequal"), [("v_half", 0.1056, 0.1599), ("v_min", 0.1579, 0.3309)]
+)
+def test_v_half_and_v_min_are_made_for_equal_times(name: str, equal: float, unequal: float) -> None:
+    """p=8, n=24: bubble rates at F=I=W, and with 10, 12, 8 and a transfer of 1."""
+    rates = [
+        timeline(name, 8, 24, F=f, I=i, W=w, transfer=c).zb_bubble_ratio
+        for f, i, w, c in ((1, 1, 1, 0), (10, 12, 8, 1))
+    ]
+    assert [round(rate, 4) for rate in rates] == [equal, unequal]
+
+
 @given(
     half=st.integers(1, 4),
     more=st.integers(0, 6),

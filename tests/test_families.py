@@ -111,6 +111,8 @@ def test_an_unknown_name_is_refused_with_the_closest() -> None:
         bp.families.describe("dualpip")
     with pytest.raises(ValueError, match=meant):
         bp.families.build("dualpip", problem_of("dualpipe", 2, 4))
+    with pytest.raises(ValueError, match=r"^family: 'zzzz[z]*\.\.\. is unknown"):
+        bp.families.describe("z" * 100_000)
 
 
 @pytest.mark.parametrize("name", NAMES)
