@@ -1,6 +1,6 @@
 """What ops allocate and free on their device, and what a device may hold."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -80,8 +80,10 @@ def read_memory(words: Words, placement: Placement, backward: Backward) -> Memor
         "B",
         tuple((i[0] + w[0], i[1] + w[1]) for i, w in zip(given["I"], given["W"], strict=True)),
     )
+    whole = backward is Backward.FUSED and "I" not in kinds and "W" not in kinds
+    sequences = (("F", "B"),) if whole else (("F", "I", "W"), ("F", "B"))
     for stage in range(stages):
-        _check_balance({kind: given[kind][stage] for kind in given}, stage)
+        _check_balance({kind: given[kind][stage] for kind in given}, sequences, stage)
     static = (
         (Fraction(0),) * stages
         if words.get("static") is None
@@ -117,8 +119,12 @@ def read_memory(words: Words, placement: Placement, backward: Backward) -> Memor
     )
 
 
-def _check_balance(changes: Mapping[str, tuple[Fraction, Fraction]], stage: int) -> None:
-    for kinds in (("F", "I", "W"), ("F", "B")):
+def _check_balance(
+    changes: Mapping[str, tuple[Fraction, Fraction]],
+    sequences: Sequence[Sequence[str]],
+    stage: int,
+) -> None:
+    for kinds in sequences:
         held = Fraction(0)
         for kind in kinds:
             held += changes[kind][0] - changes[kind][1]
