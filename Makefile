@@ -6,11 +6,11 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 VENV ?= .venv
 BIN := $(VENV)/bin
-PROBLEM ?= examples/zb_6_2b_2p.toml
+PROBLEM ?= examples/llama3_8b.toml
 LIMIT ?= 30
 
 .DELETE_ON_ERROR:
-.PHONY: demo test install-test clean
+.PHONY: demo test install-test picture clean
 
 demo: $(VENV)/.installed-plot
 	mkdir -p out
@@ -27,6 +27,12 @@ demo: $(VENV)/.installed-plot
 
 test: install-test
 	$(BIN)/python -m pytest -n 2
+
+# The picture in the README.
+picture: $(VENV)/.installed-plot
+	mkdir -p out
+	$(BIN)/bubbleproof solve examples/small.toml --workers 1 -o out/small.json
+	$(BIN)/bubbleproof show out/small.json -o docs/picture.svg
 
 install-test: $(VENV)/.installed-test
 

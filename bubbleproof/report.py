@@ -26,7 +26,7 @@ def summary(result: Result, comparison: Comparison, report: Report) -> Renderabl
     problem, timeline = result.problem, result.timeline
     lines = [
         ("status", _status(result)),
-        (problem.objective.value, _time(problem, result.objective_ticks)),
+        ("objective", f"{problem.objective.value} {_time(problem, result.objective_ticks)}"),
         ("bound", f"{_time(problem, result.bound_ticks)}, gap {percent(result.gap)}"),
         *_measures(timeline),
         ("source", result.source),
