@@ -18,21 +18,10 @@ from bubbleproof.schedules.schedule import Starts
 from bubbleproof.schedules.simulate import earliest_starts
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.limits import room
-from bubbleproof.solver.scale import Scaled
+from bubbleproof.solver.scale import Scaled, may_pair
 from bubbleproof.solver.times import LeastTimes
 
 _LARGEST = 2**31 - 1
-
-
-def size(problem: Problem) -> int:
-    """Return roughly how many variables the model of a problem has."""
-    ops = sum(3 * len(problem.microbatches_of_stage(stage)) for stage in range(problem.stages))
-    if not _may_pair(problem):
-        return ops
-    return ops + sum(
-        sum(len(problem.microbatches_of_stage(stage)) for stage in stages) ** 2
-        for stages in problem.placement.stages_of_device
-    )
 
 
 class Model:
@@ -131,7 +120,7 @@ class Model:
 
     def _add_pairs(self) -> None:
         """Any forward and backward of two microbatches on a device may be one block."""
-        if not _may_pair(self._problem):
+        if not may_pair(self._problem):
             return
         for forward in self._ops(OpKind.FORWARD):
             if self._problem.cost.pair[self._device(forward)] is None:
@@ -418,12 +407,6 @@ class _Reporter(cp_model.CpSolverSolutionCallback):
             self._on_rows(rows, None)
             return
         self._on_rows(rows, tuple(tuple(start * scaled.unit for start in each) for each in starts))
-
-
-def _may_pair(problem: Problem) -> bool:
-    return problem.backward.allows(OpKind.BACKWARD) and any(
-        ticks is not None for ticks in problem.cost.pair
-    )
 
 
 def _input(op: Op) -> Op:

@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from queue import Empty, Queue
-from threading import Thread
+from threading import Event, Thread
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from bubbleproof.schedules import families
 from bubbleproof.schedules.ops import Row
@@ -18,15 +18,15 @@ from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.limits import shortages, within_limits
 from bubbleproof.solver.result import NoScheduleError, Progress, Result
 from bubbleproof.solver.retime import least_span_starts
-
-if TYPE_CHECKING:
-    from bubbleproof.solver.model import Model
+from bubbleproof.solver.scale import model_size
 
 MOST_WORKERS = 8
 """Threads used where none are asked for: one per core, at most this many."""
 
 _MODEL_VARIABLES = 20_000
-_LISTING_SHARE = 0.3
+_LISTING_SHARE = 0.2
+_TUNING_SHARE = 0.4
+_TUNING_LEAST_S = 0.5
 _QUICK_BLOCKS = 20_000
 _GRACE_S = 1.0
 
@@ -71,11 +71,13 @@ def solve(
     began = monotonic()
     proof = _strongest_of_each(bounds(problem))
     _refuse_infeasible(problem, proof[0])
+    threads = workers or min(MOST_WORKERS, os.cpu_count() or 1)
     search = _Search(problem, proof, began, began + time_limit_s, on_progress)
     try:
         search.try_families()
         search.try_lists()
-        search.try_exact(workers or min(MOST_WORKERS, os.cpu_count() or 1), seed)
+        search.try_tuned(threads, seed)
+        search.try_exact(threads, seed)
     except KeyboardInterrupt:
         return search.result(interrupted=True)
     return search.result(interrupted=False)
@@ -107,35 +109,23 @@ def _strongest_of_each(found: tuple[Bound, ...]) -> tuple[Bound, ...]:
     return tuple(strongest.values())
 
 
-class _Exact(Thread):
-    """CP-SAT in a thread of its own, so that Ctrl-C and the time limit reach the search."""
+Found: TypeAlias = tuple[tuple[Row, ...], Starts | None, str]
+"""An order, its starts where they are known, and how it was made."""
 
-    def __init__(
-        self,
-        model: "Model",
-        *,
-        time_limit_s: float,
-        workers: int,
-        seed: int,
-        found: "Queue[tuple[tuple[Row, ...], Starts | None]]",
-    ) -> None:
+
+class _Background(Thread):
+    """A search in a thread of its own, so that Ctrl-C and the time limit reach it."""
+
+    def __init__(self, search: Callable[[], None]) -> None:
         super().__init__(daemon=True)
-        self._model = model
-        self._time_limit_s, self._workers, self._seed = time_limit_s, workers, seed
-        self._found = found
-        self.bound: int | None = None
+        self._search = search
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """Search until the bound is met, the time is over or the model is stopped."""
+        """Search until done; an error is kept for who waits."""
         try:
-            self.bound = self._model.solve(
-                time_limit_s=self._time_limit_s,
-                workers=self._workers,
-                seed=self._seed,
-                on_rows=lambda rows, starts: self._found.put((rows, starts)),
-            )
-        except Exception as error:  # Raised again where the search waits.
+            self._search()
+        except Exception as error:
             self.error = error
 
 
@@ -196,57 +186,94 @@ class _Search:
             if schedule is not None and within_limits(self._problem, schedule.rows):
                 self._offer(schedule.rows, schedule.source)
 
+    def try_tuned(self, workers: int, seed: int) -> None:
+        """Search for better rules of list scheduling.
+
+        All the time is theirs where the exact model is too large, else a share.
+        """
+        now = monotonic()
+        share = 1.0 if self._too_large else _TUNING_SHARE
+        until = now + share * (self._deadline - now)
+        if self._closed or until - now < _TUNING_LEAST_S:
+            return
+        from bubbleproof.solver.tune import tuned
+
+        found: Queue[Found] = Queue()
+        stopped = Event()
+
+        def search() -> None:
+            target = self._proof[0].ticks
+            for rows in tuned(self._problem, workers=workers, seed=seed, target=target):
+                if rows:
+                    found.put((rows, None, "tuned list scheduling"))
+                if stopped.is_set():
+                    return
+
+        self._run(search, found, stopped.set, until)
+
     def try_exact(self, workers: int, seed: int) -> None:
         """Search all schedules with CP-SAT, from the best so far."""
         best = self._best or self._fallback()
         self._retime()
-        if self._closed or monotonic() >= self._deadline:
+        if self._closed or self._too_large or monotonic() >= self._deadline:
             return
-        from bubbleproof.solver.model import Model, size
+        from bubbleproof.solver.model import Model
 
-        if size(self._problem) > _MODEL_VARIABLES:
-            return
         try:
             model = Model(self._problem, best.rows)
         except OverflowError:
             return  # The bound and the schedule found stand as they are.
-        found: Queue[tuple[tuple[Row, ...], Starts | None]] = Queue()
-        run = _Exact(
-            model,
-            time_limit_s=max(0.01, self._deadline - monotonic()),
-            workers=workers,
-            seed=seed,
-            found=found,
-        )
-        run.start()
-        try:
-            while run.is_alive() and monotonic() < self._deadline + _GRACE_S:
-                self._take(found, wait_s=0.05)
-        except KeyboardInterrupt:
-            model.stop()
-            run.join(_GRACE_S)
-            self._take(found)
-            raise
-        model.stop()
-        run.join(_GRACE_S)
-        self._take(found)
-        self._retime()
-        if run.error is not None:
-            raise run.error
-        if run.bound is not None and run.bound > self._proof[0].ticks:
-            time = self._problem.time(run.bound)
-            text = f"CP-SAT searched all orders and found none below {time} (the solver's word)"
-            self._proof = (Bound("cp-sat", run.bound, text), *self._proof)
+        found: Queue[Found] = Queue()
+        proven: list[int] = []
 
-    def _take(
-        self, found: "Queue[tuple[tuple[Row, ...], Starts | None]]", *, wait_s: float = 0.0
+        def search() -> None:
+            bound = model.solve(
+                time_limit_s=max(0.01, self._deadline - monotonic()),
+                workers=workers,
+                seed=seed,
+                on_rows=lambda rows, starts: found.put((rows, starts, "CP-SAT")),
+            )
+            proven.append(bound)
+
+        self._run(search, found, model.stop, self._deadline + _GRACE_S)
+        self._retime()
+        if proven and proven[0] > self._proof[0].ticks:
+            time = self._problem.time(proven[0])
+            text = f"CP-SAT searched all orders and found none below {time} (the solver's word)"
+            self._proof = (Bound("cp-sat", proven[0], text), *self._proof)
+
+    @property
+    def _too_large(self) -> bool:
+        return model_size(self._problem) > _MODEL_VARIABLES
+
+    def _run(
+        self,
+        search: Callable[[], None],
+        found: "Queue[Found]",
+        stop: Callable[[], None],
+        until: float,
     ) -> None:
-        """Offer the schedules that the exact search has found since last time."""
+        """Run a search in the background until it ends, the bound is met or the time is over."""
+        background = _Background(search)
+        background.start()
         try:
-            rows, starts = found.get(timeout=wait_s) if wait_s else found.get_nowait()
+            while background.is_alive() and monotonic() < until and not self._closed:
+                self._take(found, wait_s=0.05)
+        finally:
+            stop()
+            background.join(_GRACE_S)
+            self._take(found)
+        if background.error is not None:
+            raise background.error
+
+    def _take(self, found: "Queue[Found]", *, wait_s: float = 0.0) -> None:
+        """Offer the schedules that a background search has found since last time."""
+        try:
+            rows, starts, source = found.get(timeout=wait_s) if wait_s else found.get_nowait()
             while True:
-                self._offer(rows, "CP-SAT", starts)
-                rows, starts = found.get_nowait()
+                if within_limits(self._problem, rows):
+                    self._offer(rows, source, starts)
+                rows, starts, source = found.get_nowait()
         except Empty:
             return
 

@@ -66,3 +66,21 @@ class Scaled:
     def real_bound(self, bound: int) -> int:
         """Return what a bound on the scaled objective says of the real one, in ticks."""
         return -(-(bound - self.factor + 1) // self.factor) * self.unit
+
+
+def model_size(problem: Problem) -> int:
+    """Return roughly how many variables the exact model of a problem has."""
+    ops = sum(3 * len(problem.microbatches_of_stage(stage)) for stage in range(problem.stages))
+    if not may_pair(problem):
+        return ops
+    return ops + sum(
+        sum(len(problem.microbatches_of_stage(stage)) for stage in stages) ** 2
+        for stages in problem.placement.stages_of_device
+    )
+
+
+def may_pair(problem: Problem) -> bool:
+    """Whether a schedule may have overlapped pairs."""
+    return problem.backward.allows(OpKind.BACKWARD) and any(
+        ticks is not None for ticks in problem.cost.pair
+    )

@@ -149,7 +149,7 @@ def test_times_in_decimals_give_exact_answers() -> None:
 @pytest.mark.parametrize("factor", [1, 1000, 1_000_000])
 def test_fine_ticks_do_not_change_the_answer(factor: int) -> None:
     """CASES G04: all times multiplied give the multiplied optimum, and the model sees no factor."""
-    cost = dict.fromkeys(("F", "I", "W"), 5 * factor)
+    cost: dict[str, object] = {"F": 5 * factor, "I": 5 * factor, "W": 5 * factor}
     problem = flat(cost, 4, 8, devices=2)
     assert Scaled.of(problem).problem.cost.F == (1, 1)
     result = bp.solve(problem, time_limit_s=10, workers=1)

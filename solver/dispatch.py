@@ -1,0 +1,255 @@
+"""List scheduling with tunable rules, compiled: one schedule in microseconds per hundred ops.
+
+The rules are numbers per stage and per device, so that a search can change them (``tune``).
+Unlike ``construct``, a run may get stuck on memory; that only makes its rules worthless.
+"""
+# pyright: basic
+# numba compiles these functions and has no types of its own.
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from bubbleproof.schedules.ops import Op, OpKind, Row
+from bubbleproof.schedules.problem import Problem
+from bubbleproof.solver.limits import room
+
+KINDS = tuple(OpKind)
+FORWARD, INPUT, WEIGHT, FULL = range(4)
+"""Indices of the op kinds in ``KINDS`` and in the arrays below."""
+
+_NEVER = 2**62
+_NO_LIMIT = 2**60
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Compiled(NamedTuple):
+    """A problem as arrays: [stage], [device], or [kind, stage]."""
+
+    device: Ints
+    first_held: Ints
+    """For each device, and one more, where its stages begin in ``held_stages``."""
+    held_stages: Ints
+    previous: Ints
+    following: Ints
+    """The neighbours in the chain; -1 for none."""
+    microbatches: Ints
+    duration: Ints
+    allocate: Ints
+    free: Ints
+    forward_lag: Ints
+    """Ticks from the end of the previous stage's F to the earliest start of this one's."""
+    backward_lag: Ints
+    room: Ints
+
+
+class Rules(NamedTuple):
+    """What a device prefers: [stage] or [device]."""
+
+    in_flight: Ints
+    """[stage] Forwards that may be ahead of their backwards."""
+    reserve: Ints
+    """[stage] Memory that must be left when an F starts."""
+    forward_first: Floats
+    """[stage] Preference for a ready F; the highest of all ready ops goes first."""
+    backward_first: Floats
+    """[stage] Preference for a ready backward."""
+    backlog: Ints
+    """[device] With so many W's waiting, one runs at once."""
+    gap: Floats
+    """[device] A W runs in a gap at least this multiple of its length."""
+    patience: Ints
+    """[device] Ticks to wait for a preferred op while another is ready."""
+    fused: NDArray[np.bool_]
+    """[stage] Whether backwards run as B."""
+
+
+def compile_problem(problem: Problem) -> Compiled:
+    """Return a problem as arrays."""
+    placement = problem.placement
+    stages = range(problem.stages)
+    held = placement.stages_of_device
+    changes = [[problem.memory.of(kind)[s] for s in stages] for kind in KINDS]
+    rooms = [room(problem, device) for device in range(problem.devices)]
+
+    def lags(neighbours: tuple[int | None, ...]) -> Ints:
+        return _ints(
+            [0 if near is None else problem.lag(near, s) for s, near in enumerate(neighbours)]
+        )
+
+    return Compiled(
+        device=_ints(placement.device_of_stage),
+        first_held=_ints([sum(map(len, held[:device])) for device in range(len(held) + 1)]),
+        held_stages=_ints([stage for stages in held for stage in stages]),
+        previous=_ints([-1 if near is None else near for near in placement.previous]),
+        following=_ints([-1 if near is None else near for near in placement.following]),
+        microbatches=_ints([len(problem.microbatches_of_stage(s)) for s in stages]),
+        duration=_ints([problem.cost.of(kind) for kind in KINDS]),
+        allocate=_ints([[change[0] for change in row] for row in changes]),
+        free=_ints([[change[1] for change in row] for row in changes]),
+        forward_lag=lags(placement.previous),
+        backward_lag=lags(placement.following),
+        room=_ints([_NO_LIMIT if limit is None else limit for limit in rooms]),
+    )
+
+
+def order_buffer(problem: Compiled) -> Ints:
+    """Return room for the order of every device, as ``dispatch`` writes it."""
+    per_device = np.zeros(len(problem.room), np.int64)
+    np.add.at(per_device, problem.device, 3 * problem.microbatches)
+    return np.full((len(problem.room), int(per_device.max())), -1, np.int64)
+
+
+def decode(problem: Problem, order: Ints) -> tuple[Row, ...]:
+    """Return the rows that ``dispatch`` has written."""
+    most = max(problem.microbatches)
+    first = [problem.microbatches_of_stage(stage).start for stage in range(problem.stages)]
+
+    def op(code: int) -> Op:
+        place, index = divmod(code, most)
+        kind, stage = divmod(place, problem.stages)
+        return Op(stage, KINDS[kind], first[stage] + index)
+
+    return tuple(tuple(op(int(code)) for code in row if code >= 0) for row in order)
+
+
+@numba.njit(cache=True, nogil=True)
+def dispatch(problem, rules, order, begin, end):
+    """Write the order of every device, its first start and last end; False if it gets stuck.
+
+    Devices take their ops in the order of time: whoever can start next chooses next, so all
+    arrivals up to then are known.
+    """
+    # Locals: every look into a tuple of arrays would count references, which is most of the time.
+    device_of, first_held, held_stages = problem.device, problem.first_held, problem.held_stages
+    previous, following = problem.previous, problem.following
+    microbatches, duration = problem.microbatches, problem.duration
+    allocate, free, rooms = problem.allocate, problem.free, problem.room
+    forward_lag, backward_lag = problem.forward_lag, problem.backward_lag
+    in_flight, reserve, fused = rules.in_flight, rules.reserve, rules.fused
+    forward_first, backward_first = rules.forward_first, rules.backward_first
+    backlog, gaps, patience = rules.backlog, rules.gap, rules.patience
+
+    devices, stages = rooms.size, device_of.size
+    most = microbatches.max()
+    forwards = np.zeros(stages, np.int64)
+    backwards = np.zeros(stages, np.int64)
+    weights = np.zeros(stages, np.int64)
+    forward_end = np.zeros((stages, most), np.int64)
+    backward_end = np.zeros((stages, most), np.int64)
+    held = np.zeros(devices, np.int64)
+    length = np.zeros(devices, np.int64)
+    kinds = np.zeros(devices, np.int64)
+    chosen = np.zeros(devices, np.int64)
+    start = np.zeros(devices, np.int64)
+    stale = np.ones(devices, np.bool_)
+    forward_ready = np.zeros(stages, np.int64)
+    backward_ready = np.zeros(stages, np.int64)
+    order[:] = -1
+    begin[:] = -1
+    end[:] = 0
+    left = 0
+    for stage in range(stages):
+        left += microbatches[stage] * (2 if fused[stage] else 3)
+
+    while left:
+        now, device = _NEVER, -1
+        for candidate in range(devices):
+            if stale[candidate]:
+                stale[candidate] = False
+                free_from, room = end[candidate], rooms[candidate] - held[candidate]
+                soonest, blocked = _NEVER, False
+                oldest, weight, waiting = _NEVER, -1, 0
+                for place in range(first_held[candidate], first_held[candidate + 1]):
+                    stage = held_stages[place]
+                    index = forwards[stage]
+                    ready = _NEVER
+                    if index < microbatches[stage] and index - backwards[stage] < in_flight[stage]:
+                        near = previous[stage]
+                        if near < 0:
+                            ready = 0
+                        elif forwards[near] > index:
+                            ready = forward_end[near, index] + forward_lag[stage]
+                        if ready < _NEVER and allocate[FORWARD, stage] + reserve[stage] > room:
+                            ready, blocked = _NEVER, True
+                    forward_ready[stage] = ready
+                    soonest = min(soonest, ready)
+                    index = backwards[stage]
+                    ready = _NEVER
+                    if index < forwards[stage]:
+                        near = following[stage]
+                        if near < 0:
+                            ready = forward_end[stage, index]
+                        elif backwards[near] > index:
+                            ready = backward_end[near, index] + backward_lag[stage]
+                        kind = FULL if fused[stage] else INPUT
+                        if ready < _NEVER and allocate[kind, stage] > room:
+                            ready, blocked = _NEVER, True
+                    backward_ready[stage] = ready
+                    soonest = min(soonest, ready)
+                    if not fused[stage] and weights[stage] < backwards[stage]:
+                        waiting += backwards[stage] - weights[stage]
+                        if weights[stage] < oldest and allocate[WEIGHT, stage] <= room:
+                            oldest, weight = weights[stage], stage
+                soonest = max(soonest, free_from)
+                start[candidate] = _NEVER
+                gap = soonest - free_from
+                if weight >= 0 and (
+                    soonest == _NEVER
+                    or waiting >= backlog[candidate]
+                    or gap >= gaps[candidate] * duration[WEIGHT, weight]
+                    or (blocked and gap > 0)
+                ):
+                    kinds[candidate], chosen[candidate] = WEIGHT, weight
+                    start[candidate] = free_from
+                elif soonest < _NEVER:
+                    latest, best = soonest + patience[candidate], -np.inf
+                    for place in range(first_held[candidate], first_held[candidate + 1]):
+                        stage = held_stages[place]
+                        if forward_ready[stage] <= latest and forward_first[stage] > best:
+                            best = forward_first[stage]
+                            kinds[candidate], chosen[candidate] = FORWARD, stage
+                            start[candidate] = max(soonest, forward_ready[stage])
+                        if backward_ready[stage] <= latest and backward_first[stage] > best:
+                            best = backward_first[stage]
+                            kinds[candidate] = FULL if fused[stage] else INPUT
+                            chosen[candidate] = stage
+                            start[candidate] = max(soonest, backward_ready[stage])
+            if start[candidate] < now:
+                now, device = start[candidate], candidate
+        if device < 0:
+            return False
+        kind, stage = kinds[device], chosen[device]
+        until = now + duration[kind, stage]
+        if kind == FORWARD:
+            index = forwards[stage]
+            forward_end[stage, index] = until
+            forwards[stage] += 1
+            if following[stage] >= 0:
+                stale[device_of[following[stage]]] = True
+        elif kind == WEIGHT:
+            index = weights[stage]
+            weights[stage] += 1
+        else:
+            index = backwards[stage]
+            backward_end[stage, index] = until
+            backwards[stage] += 1
+            if previous[stage] >= 0:
+                stale[device_of[previous[stage]]] = True
+        held[device] += allocate[kind, stage] - free[kind, stage]
+        order[device, length[device]] = (kind * stages + stage) * most + index
+        length[device] += 1
+        if begin[device] < 0:
+            begin[device] = now
+        end[device] = until
+        stale[device] = True
+        left -= 1
+    return True
+
+
+def _ints(values: object) -> Ints:
+    return np.array(values, np.int64)
