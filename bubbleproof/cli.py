@@ -381,15 +381,16 @@ def _require_place(output: Path) -> None:
 
 
 def _plot(schedule: "Schedule", output: Path) -> None:
+    from bubbleproof.schedules.plot import plot
+
     try:
-        from bubbleproof.schedules.plot import plot
+        with _usable():
+            plot(schedule, output)
     except ModuleNotFoundError as error:
         raise Refusal(
             f"{output}: drawing needs {error.name}; pip install 'bubbleproof[plot]', or leave "
             "-o out for the terminal"
         ) from error
-    with _usable():
-        plot(schedule, output)
 
 
 def _judged(verdict: "Report", schedule: "Schedule") -> int:
