@@ -64,8 +64,16 @@ def shortest_cycle(stairs: Stairs) -> list[Wait]:
     search; taking the middle rows first leaves short stretches of neighbours.
     """
     last = _last_on_cycles(stairs)
+    limit = 1
+    while not (cycle := _cycle_within(stairs, last, limit)):
+        limit *= 2
+    first = min(range(len(cycle)), key=lambda index: cycle[index].block)
+    return cycle[first:] + cycle[:first]
+
+
+def _cycle_within(stairs: Stairs, last: Mapping[int, int], limit: int) -> list[Wait]:
+    """Return a cycle with the fewest waits where one has at most ``limit``; else nothing."""
     best: list[Wait] = []
-    limit = len(last)
     done: set[int] = set()
     for row in _middle_first(sorted(last)):
         start = last[row]
@@ -74,8 +82,7 @@ def shortest_cycle(stairs: Stairs) -> list[Wait]:
             if found:
                 best, limit = found, len(found) - 1
         done.add(row)
-    first = min(range(len(best)), key=lambda index: best[index].block)
-    return best[first:] + best[:first]
+    return best
 
 
 def _last_on_cycles(stairs: Stairs) -> dict[int, int]:
