@@ -6,14 +6,14 @@ import time
 from dataclasses import replace
 
 import pytest
+from executor import Execution, replay_faults
 from hypothesis import example, given, settings
+from strategies import garbage_schedules, one_f_one_b, schedules
+from verdicts import judge, rules
 
 import bubbleproof as bp
 from bubbleproof.schedules.ops import Op, OpKind, Pair
 from bubbleproof.schedules.schedule import Schedule, parse_rows
-from tests.executor import Execution, replay_faults
-from tests.strategies import garbage_schedules, one_f_one_b, schedules
-from tests.verdicts import judge, rules
 
 SMALL = bp.Problem(devices=2, microbatches=1, cost={"F": 1, "B": 2}, backward="fused")
 ORDER = ["complete", "placement", "causal", "timing", "exclusive", "memory", "pair"]

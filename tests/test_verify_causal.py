@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import networkx as nx
 from hypothesis import given
+from strategies import one_f_one_b, reordered_schedules
+from verdicts import judge, only, rules
 
 import bubbleproof as bp
 from bubbleproof.schedules.graph import dependency_graph
 from bubbleproof.schedules.ops import ops_of
 from bubbleproof.schedules.schedule import Schedule
-from tests.strategies import one_f_one_b, reordered_schedules
-from tests.verdicts import judge, only, rules
 
 UNIT = {"F": 1, "I": 1, "W": 1}
 

@@ -1,12 +1,12 @@
 """Rule complete: each op once, in one form, and nothing else."""
 
 import pytest
+from strategies import one_at_a_time, one_f_one_b
+from verdicts import judge, only, rules
 
 import bubbleproof as bp
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.schedule import Schedule
-from tests.strategies import one_at_a_time, one_f_one_b
-from tests.verdicts import judge, only, rules
 
 
 def problem(backward: str = "split", *, microbatches: int = 2) -> bp.Problem:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 import pytest
+from executor import Execution
 from hypothesis import given
+from strategies import one_at_a_time, one_f_one_b, schedules
+from verdicts import judge, only, rules
 
 import bubbleproof as bp
 from bubbleproof.schedules.schedule import Schedule
-from tests.executor import Execution
-from tests.strategies import one_at_a_time, one_f_one_b, schedules
-from tests.verdicts import judge, only, rules
 
 UNIT = {"F": 1, "I": 1, "W": 1}
 GROWING = {"F": 3, "I": [2, 0], "W": -5}

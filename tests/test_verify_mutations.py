@@ -9,16 +9,16 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from executor import Execution
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from strategies import any_order, one_f_one_b, schedules
+from verdicts import rules
 
 import bubbleproof as bp
 from bubbleproof.schedules.ops import Block, Op, OpKind
 from bubbleproof.schedules.placement import bidirectional
 from bubbleproof.schedules.schedule import Schedule
-from tests.executor import Execution
-from tests.strategies import any_order, one_f_one_b, schedules
-from tests.verdicts import rules
 
 Rows = list[list[Block]]
 F, I, W, B = OpKind.FORWARD, OpKind.BACKWARD_INPUT, OpKind.BACKWARD_WEIGHT, OpKind.BACKWARD  # noqa: E741

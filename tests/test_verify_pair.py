@@ -1,11 +1,11 @@
 """Rule pair: what may overlap in one block."""
 
 import pytest
+from verdicts import judge, only, rules
 
 import bubbleproof as bp
 from bubbleproof.schedules.ops import Block, Op, OpKind, Pair
 from bubbleproof.schedules.schedule import Schedule
-from tests.verdicts import judge, only, rules
 
 
 def problem(

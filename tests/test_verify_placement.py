@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import one_at_a_time
+from verdicts import judge, only, rules
 
 import bubbleproof as bp
 from bubbleproof.schedules.placement import Placement, parse_placement
-from tests.strategies import one_at_a_time
-from tests.verdicts import judge, only, rules
 
 UNIT = {"F": 1, "I": 1, "W": 1}
 

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from executor import replay_faults
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import one_f_one_b, schedules
+from verdicts import judge, only, rules
 
 import bubbleproof as bp
 from bubbleproof.schedules.schedule import Schedule, parse_rows
-from tests.executor import replay_faults
-from tests.strategies import one_f_one_b, schedules
-from tests.verdicts import judge, only, rules
 
 
 def problem(
