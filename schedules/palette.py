@@ -28,7 +28,8 @@ _BASE: dict[OpKind, Colour] = {
     OpKind.BACKWARD: (0.60, 0.19, 0.43),
 }
 _WHITE_AT_FIRST = 0.58
-_INK_BELOW = 0.36
+_INK_ABOVE = 0.22
+"""The luminance at which white and ink stand out equally."""
 
 
 def shade(kind: OpKind, part: float) -> Colour:
@@ -52,7 +53,7 @@ def text_colour(colour: Colour) -> str:
     """Return white or ink, whichever stands out on a colour."""
     red, green, blue = (channel**2.2 for channel in colour)
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return INK if luminance > _INK_BELOW else "white"
+    return INK if luminance > _INK_ABOVE else "white"
 
 
 def _mixed(channel: float, white: float) -> float:

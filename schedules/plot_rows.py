@@ -138,7 +138,7 @@ def _draw_axes(frame: Frame) -> None:
     apart = 0.06 * (last - first)
     ticks = [float(time) for time in round_times if first <= time <= last - apart]
     axes.set_xticks([*ticks, last], [f"{number_text(time)}" for time in (*ticks, last)])
-    unit = f"time ({problem.time_unit})" if problem.time_unit else "time"
+    unit = f"time ({plain(problem.time_unit)})" if problem.time_unit else "time"
     axes.set_xlabel(unit, color=MUTED, fontsize=9)
     axes.tick_params(axis="x", colors=MUTED, labelsize=8.5, length=3)
     axes.tick_params(axis="y", length=0, pad=8)
@@ -179,6 +179,7 @@ def _draw_tiles(frame: Frame, tiles: Sequence[_Tile]) -> None:
             edgecolors="white",
             linewidths=gap,
             zorder=2,
+            gid="ops",
         ),
         autolim=False,
     )
@@ -191,6 +192,7 @@ def _draw_tiles(frame: Frame, tiles: Sequence[_Tile]) -> None:
                 edgecolors="white",
                 linewidths=gap,
                 zorder=2.5,
+                gid="feet",
             ),
             autolim=False,
         )
@@ -327,4 +329,5 @@ def number_text(number: Number) -> str:
 
 def plain(text: str) -> str:
     """Keep a text on one line, and matplotlib from reading dollars as mathematics."""
-    return " ".join(text.split()).replace("$", r"\$")
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(printable.split()).replace("$", r"\$")
