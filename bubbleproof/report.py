@@ -217,12 +217,13 @@ def _against(result: Result, comparison: Comparison) -> str:
     best, problem = comparison.best, result.problem
     if best is None:
         return "no published schedule fits this problem"
-    saved = best.objective_ticks - result.objective_ticks
-    share = saved / best.objective_ticks if best.objective_ticks else 0.0
-    found = f"this is {percent(share)} below it" if saved else "this is as good"
+    ratio = result.objective_ticks / best.objective_ticks if best.objective_ticks else 1.0
+    published = f"{best.name} at {_time(problem, best.objective_ticks)}"
+    if ratio > 1:
+        return f"{published} fits and is better: the time limit was too short to come to it"
+    found = f"this is {percent(1 - ratio)} below it" if ratio < 1 else "this is as good"
     return (
-        "never worse than a published schedule that fits; "
-        f"the best of them is {best.name} at {_time(problem, best.objective_ticks)}, {found}"
+        f"never worse than a published schedule that fits; the best of them is {published}, {found}"
     )
 
 
