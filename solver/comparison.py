@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bubbleproof.schedules import families
-from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.simulate import Timeline, simulate
 
@@ -26,9 +26,7 @@ class Candidate:
     @property
     def objective_ticks(self) -> int:
         """Makespan or span, as the problem asks."""
-        if self.timeline.schedule.problem.objective is Objective.MAKESPAN:
-            return self.timeline.makespan_ticks
-        return self.timeline.span_ticks
+        return self.timeline.objective_ticks
 
     @property
     def device_over_limit(self) -> int | None:

@@ -47,3 +47,8 @@ def test_pairs_are_bounded_and_solved_as_brute_force_says(seed: int) -> None:
     """The same where a device may run a forward and a backward as one block."""
     for case in range(2):
         _check(2 * seed + case, pairs=True)
+
+
+def test_a_span_that_needs_late_starts_is_reached() -> None:
+    """Empty ops and a pair: the best order has its span only if a device starts late."""
+    _check(1745, pairs=True)
