@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 from executor import Execution
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import any_order, one_f_one_b, schedules
 from verdicts import rules
@@ -122,6 +122,7 @@ def mutated(schedule: Schedule, mutate: Callable[[Rows, Random], None], random: 
 
 
 @pytest.mark.parametrize("mutate", ANY)
+@settings(max_examples=60)
 @given(schedule=schedules(timed=False), random=st.randoms(use_true_random=False))
 def test_a_fault_is_refused_or_an_execution_shows_no_harm(
     mutate: Callable[[Rows, Random], None], schedule: Schedule, random: Random
