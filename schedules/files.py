@@ -9,6 +9,7 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import TypeAlias
 
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -142,7 +143,7 @@ def write_file(path: AnyPath, data: bytes) -> None:
 
 
 def _replace(target: Path, data: bytes) -> None:
-    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name[:100]}.{token_hex(6)}.tmp")
     # Not tempfile: its files are private to the user, which a new file here is not.
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:

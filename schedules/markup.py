@@ -241,8 +241,8 @@ def _toml_value(value: object, where: str) -> str:
             return f"{{ {', '.join(pairs)} }}"
         case _ if is_list(value):
             return f"[{', '.join(_toml_value(item, where) for item in value)}]"
-        case _:
-            raise ValueError(f"{where}: TOML has no text for {value!a}; save it as .json")
+        case _:  # None: a file's words have no other kind of value.
+            raise ValueError(f"{where}: TOML has no null; save it as .json")
 
 
 def _toml_key(key: str) -> str:

@@ -201,7 +201,7 @@ def test_a_number_without_a_decimal_text_is_refused() -> None:
 def test_toml_refuses_a_null_and_names_json() -> None:
     """TOML has no null, so limits for some devices only are JSON's."""
     problem = replace(PROBLEM, memory={"F": 1, "W": -1, "limit": [1, None]})
-    with pytest.raises(ValueError, match=r"memory\.limit: TOML has no text for None.*\.json"):
+    with pytest.raises(ValueError, match=r"memory\.limit: TOML has no null.*\.json"):
         problem_text(problem, ".toml")
 
 
