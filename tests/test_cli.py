@@ -420,7 +420,15 @@ def test_control_characters_reach_no_terminal(run: Run, tmp_path: Path) -> None:
 def test_an_interrupted_search_keeps_its_best(tmp_path: Path, by: signal.Signals) -> None:
     """Ctrl-C, or SIGTERM: the best schedule is written, exit status 130, within seconds."""
     output = tmp_path / "best.json"
-    command = [sys.executable, "-m", "bubbleproof", "solve", str(EXAMPLES / "deepseek_v3.toml")]
+    problem = problem_file(
+        tmp_path,
+        devices=8,
+        placement="v",
+        microbatches=40,
+        cost={"F": 7, "I": 9, "W": 4, "transfer": 1},
+        memory={"F": 1, "W": -1, "limit": 10},
+    )
+    command = [sys.executable, "-m", "bubbleproof", "solve", problem]
     with subprocess.Popen(
         [*command, "-o", str(output), "--time-limit", "100"],
         stdout=subprocess.PIPE,
