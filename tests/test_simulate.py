@@ -138,7 +138,7 @@ def test_a_start_later_than_it_could_be_is_waiting() -> None:
 
 
 def test_what_ends_frees_before_what_starts_at_the_same_instant_allocates() -> None:
-    """As a profiler saw it: F +3, I +2 at its start, W -5 at its end; order alone halves the peak."""
+    """As a profiler saw it: F +3, I +2 at its start, W -5 at its end; the order halves it."""
     problem = Problem(devices=1, microbatches=2, cost=UNIT, memory={"F": 3, "I": 2, "W": -5})
     late = simulate(Schedule(problem, parse_rows(["0F0 0F1 0I0 0I1 0W0 0W1"])))
     soon = simulate(Schedule(problem, parse_rows(["0F0 0I0 0W0 0F1 0I1 0W1"])))
