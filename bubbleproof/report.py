@@ -14,7 +14,7 @@ from bubbleproof.solver.comparison import Candidate, Comparison
 from bubbleproof.solver.result import NoScheduleError, Progress, Result
 from bubbleproof.verify.report import Report, Violation
 
-MOST_VIOLATIONS = 8
+MOST_VIOLATIONS = 5
 """Shown in full, so that a verdict stays on one screen; ``--json`` has them all."""
 
 AROUND = 4

@@ -22,10 +22,12 @@ def require_compute_only(schedule: Schedule) -> None:
     """
     placement = schedule.problem.placement
     if placement.chains != (tuple(range(placement.stages)),):
+        what = f"has {len(placement.chains)} chains"
+        if len(placement.chains) == 1:
+            what = "passes its stages in another order than 0, 1, 2, ..."
         raise ValueError(
-            f"placement: {placement} has {len(placement.chains)} chains or a chain out of order; "
-            "torch's stages send to the next and the previous number only, so one chain "
-            "0, 1, 2, ... is needed, as placement v"
+            f"placement: {placement} {what}, but torch's stages send to the next and the previous "
+            "number only; solve for one chain of ascending stages, as placement v"
         )
     for device, row in enumerate(schedule.rows):
         if not row:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import bubbleproof as bp
 from bubbleproof.cli import main
+from bubbleproof.schedules.schedule import parse_rows
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SMALL = str(EXAMPLES / "small.toml")
@@ -292,6 +293,18 @@ def test_verify_marks_the_cell_in_the_row(run: Run) -> None:
     assert "row 0: ... 0F2 0F3 0F4 0F5 >0F6< 0F7 0I0" in ran.out
 
 
+def test_a_verdict_stays_on_one_screen(run: Run, tmp_path: Path) -> None:
+    """Many violations are counted, the first few shown; JSON has them all."""
+    memory = {"F": 1, "W": -1, "limit": 1}
+    file = problem_file(tmp_path, devices=12, microbatches=12, memory=memory)
+    run("family", "gpipe", file, "-o", "s.json")
+    ran = run("verify", "s.json")
+    assert ran.status == 1
+    assert "and 7 more; --json lists all" in ran.out
+    assert len(ran.out.splitlines()) <= 35
+    assert len(json.loads(run("verify", "s.json", "--json").out)["violations"]) == 12
+
+
 def test_verify_takes_another_problem(run: Run, tmp_path: Path) -> None:
     """A schedule that is valid for its own problem is judged on the given one."""
     run("family", "gpipe", problem_file(tmp_path), "-o", "s.json")
@@ -382,8 +395,20 @@ def test_export_refuses_two_chains(run: Run, tmp_path: Path) -> None:
     assert run("family", "chimera", file, "-o", "s.json").status == 0
     ran = run("export", "s.json", "--to", "torch-compute-only")
     assert ran.status == 2
-    assert "placement: bidirectional has 2 chains" in ran.err
+    assert "placement: bidirectional has 2 chains, but torch's stages send to" in ran.err
     assert ran.out == ""
+
+
+def test_export_refuses_a_chain_that_does_not_ascend(run: Run, tmp_path: Path) -> None:
+    """Two stages in reverse: torch would send stage 0's output to stage 1, not the other way."""
+    file = problem_file(tmp_path, placement={"device_of_stage": [0, 1], "chains": [[1, 0]]})
+    rows = ("0F0 0I0 0W0 0F1 0I1 0W1", "1F0 1F1 1I0 1W0 1I1 1W1")
+    schedule = bp.Schedule(bp.load_problem(file), parse_rows(rows))
+    assert bp.verify(schedule).valid
+    bp.save(schedule, "s.json")
+    ran = run("export", "s.json", "--to", "torch-compute-only")
+    assert ran.status == 2
+    assert "passes its stages in another order than 0, 1, 2" in ran.err
 
 
 def test_export_refuses_forwards_out_of_order_on_the_last_stage(run: Run, tmp_path: Path) -> None:
