@@ -88,7 +88,9 @@ Output = Annotated[Path | None, Parameter(name=["--output", "-o"], help="The fil
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object.")]
 TimeLimit = Annotated[float, Parameter(converter=_seconds, help="Seconds of search.")]
 Workers = Annotated[
-    int | None, _whole(1, MOST_WORKERS), Parameter(help="Search threads; all cores if not given.")
+    int | None,
+    _whole(1, MOST_WORKERS),
+    Parameter(help="Search threads; one per core, at most 8, if not given."),
 ]
 Seed = Annotated[int, _whole(0, LARGEST_SEED), Parameter(help="Seed of the search.")]
 
