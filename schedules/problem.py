@@ -230,6 +230,7 @@ def _check_sizes(problem: Problem) -> None:
         if set(lengths) != {right}:
             raise ValueError(f"{where}: {min(lengths)} numbers where {right} are needed")
     cost = problem.cost
+    _check_times(cost, devices)
     # A pair may take longer than its two halves, and there are no more pairs than forwards.
     pair = max((ticks for ticks in cost.pair if ticks is not None), default=0)
     longest = max(cost.F) + max(*cost.I, *cost.B) + max(cost.W) + pair
@@ -240,3 +241,18 @@ def _check_sizes(problem: Problem) -> None:
             f"cost: in whole ticks ({cost.ticks_per_unit} per unit) the schedule could take 2^53 "
             "or more; give the times with fewer digits"
         )
+
+
+def _check_times(cost: Cost, devices: int) -> None:
+    """Refuse a ready-made cost that no reading of words would make."""
+    matrix = ((cost.transfer,),) if isinstance(cost.transfer, int) else cost.transfer
+    if matrix is cost.transfer and [len(row) for row in matrix] != [devices] * devices:
+        raise ValueError(f"cost.transfer: {devices} x {devices} numbers are needed")
+    times = [(f"cost.{kind.value}", ticks) for kind in OpKind for ticks in cost.of(kind)]
+    times += [("cost.pair", ticks) for ticks in cost.pair if ticks is not None]
+    times += [("cost.transfer", ticks) for row in matrix for ticks in row]
+    for where, ticks in times:
+        if ticks < 0:
+            raise ValueError(f"{where}: {ticks} ticks are negative; a time is 0 or more")
+    if cost.ticks_per_unit < 1:
+        raise ValueError(f"cost.ticks_per_unit: {cost.ticks_per_unit}; at least 1 is needed")

@@ -407,6 +407,14 @@ def test_ready_made_costs_and_memories_must_fit_the_placement() -> None:
         problem(cost=replace(cost, pair=(None,)))
     with pytest.raises(ValueError, match=r"memory\.limit: 1 numbers where 2"):
         problem(memory=Memory(memory.F, memory.I, memory.W, memory.B, (0, 0), (None,)))
+    with pytest.raises(ValueError, match=r"cost\.transfer: 2 x 2 numbers are needed"):
+        problem(cost=replace(cost, transfer=((0, 1, 2), (1, 0, 2))))
+    with pytest.raises(ValueError, match=r"cost\.transfer: -3 ticks are negative"):
+        problem(cost=replace(cost, transfer=-3))
+    with pytest.raises(ValueError, match=r"cost\.F: -1 ticks are negative; a time is 0 or more"):
+        problem(cost=replace(cost, F=(-1, 1)))
+    with pytest.raises(ValueError, match=r"cost\.ticks_per_unit: 0; at least 1"):
+        problem(cost=replace(cost, ticks_per_unit=0))
 
 
 def test_what_is_probably_not_meant_is_a_warning() -> None:
