@@ -1,9 +1,10 @@
-"""A schedule as plain numbers, read once for all rules.
+"""A schedule or a program as plain numbers, read once for all rules.
 
 An op is a whole number, its code: ``(4 x stage + kind) x n + microbatch``, with n microbatches
 in all and the kinds F, I, W, B as 0 to 3; ``4 x stage + kind`` is its group. A block is a whole
-number, too: blocks are counted through all rows. Only the first copy of an op counts, one on its
-own device before one elsewhere; ops that do not belong to the problem do not count at all.
+number, too: blocks are counted through all rows. What a program does beside computing is a block
+without ops that takes no time. Only the first copy of an op counts, one on its own device before
+one elsewhere; ops that do not belong to the problem do not count at all.
 """
 
 from bisect import bisect_right
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from math import lcm
 from typing import TypeAlias
 
-from bubbleproof.schedules.ops import Block, Op, OpKind, Row
+from bubbleproof.schedules.ops import Op, OpKind, Pair
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.program import Program, Step
 from bubbleproof.schedules.quantity import Number, in_unit
 from bubbleproof.schedules.schedule import Schedule, Starts
 from bubbleproof.verify.layout import Layout, layout_as_given, layout_of_name, stages_of_name
@@ -36,7 +38,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A schedule and its problem in numbers.
+    """A schedule or a program and its problem in numbers.
 
     Parameters
     ----------
@@ -69,7 +71,7 @@ class Reading:
     """
 
     problem: Problem
-    rows: tuple[Row, ...]
+    rows: tuple[tuple[Step, ...], ...]
     layout: Layout
     given_starts: Starts | None
     microbatches: int
@@ -103,7 +105,7 @@ class Reading:
         device = bisect_right(self.offsets, block) - 1
         return device, block - self.offsets[device]
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> Step:
         """Return the block of a number."""
         device, position = self.where(number)
         return self.rows[device][position]
@@ -130,13 +132,13 @@ class Reading:
         return f"{in_unit(grains, memory.grains_per_unit)} {memory.unit}".rstrip()
 
 
-def read(schedule: Schedule, problem: Problem) -> Reading:
-    """Number the ops and blocks of a schedule, as the problem sees them.
+def read(plan: Schedule | Program, problem: Problem) -> Reading:
+    """Number the ops and blocks of a schedule or program, as the problem sees them.
 
-    Starts are ticks of the schedule's own problem. Where the other problem's ticks are longer or
-    shorter, both are brought to the longest tick that makes all times whole.
+    Starts are ticks of the schedule's own problem; a program has none. Where the other problem's
+    ticks are longer or shorter, both are brought to the longest tick that makes all times whole.
     """
-    per_unit = lcm(problem.cost.ticks_per_unit, schedule.problem.cost.ticks_per_unit)
+    per_unit = lcm(problem.cost.ticks_per_unit, plan.problem.cost.ticks_per_unit)
     finer = per_unit // problem.cost.ticks_per_unit
     layout = _layout(problem)
     first = [0]
@@ -147,13 +149,14 @@ def read(schedule: Schedule, problem: Problem) -> Reading:
         for stage in chain:
             window[stage] = range(first[index], first[index + 1])
     offsets = [0]
-    for row in schedule.rows:
+    for row in plan.rows:
         offsets.append(offsets[-1] + len(row))
+    starts = plan.starts if isinstance(plan, Schedule) else None
     reading = Reading(
         problem=problem,
-        rows=schedule.rows,
+        rows=plan.rows,
         layout=layout,
-        given_starts=schedule.starts,
+        given_starts=starts,
         microbatches=first[-1],
         window=tuple(window),
         offsets=tuple(offsets),
@@ -163,7 +166,7 @@ def read(schedule: Schedule, problem: Problem) -> Reading:
         needs=_needs(problem, layout, first[-1], finer),
         strangers=[],
         copies=[],
-        starts=_starts(schedule, per_unit // schedule.problem.cost.ticks_per_unit),
+        starts=_flat(starts, plan.rows, per_unit // plan.problem.cost.ticks_per_unit),
         ticks_per_unit=per_unit,
     )
     _number_ops(reading, finer)
@@ -179,9 +182,10 @@ def _layout(problem: Problem) -> Layout:
     return named if len(named.chains) == len(given.chains) else given
 
 
-def _starts(schedule: Schedule, finer: int) -> list[int] | None:
-    starts = schedule.starts
-    if starts is None or list(map(len, starts)) != list(map(len, schedule.rows)):
+def _flat(
+    starts: Starts | None, rows: tuple[tuple[Step, ...], ...], finer: int
+) -> list[int] | None:
+    if starts is None or list(map(len, starts)) != list(map(len, rows)):
         return None
     flat = [start * finer for row in starts for start in row]
     if flat and not -FARTHEST_START * finer < min(flat) <= max(flat) < FARTHEST_START * finer:
@@ -242,10 +246,17 @@ def _number_ops(reading: Reading, finer: int) -> None:
     for device, row in enumerate(reading.rows):
         pair_ticks = cost.pair[device] if device < problem.devices else None
         for position, block in enumerate(row):
-            single = isinstance(block, Op)
             counted: tuple[int, ...] = ()
             duration = 0
-            for op in (block,) if single else (block.forward, block.backward):
+            paired = False
+            if isinstance(block, Op):
+                ops: tuple[Op, ...] = (block,)
+            elif isinstance(block, Pair):
+                ops = (block.forward, block.backward)
+                paired = True
+            else:
+                ops = ()
+            for op in ops:
                 stage = op.stage
                 if not 0 <= stage < stages or op.microbatch not in window[stage]:
                     reading.strangers.append(Found(device, position, op))
@@ -268,6 +279,6 @@ def _number_ops(reading: Reading, finer: int) -> None:
                 else:
                     reading.copies.append(Found(device, position, op))
             codes.append(counted)
-            if not single and pair_ticks is not None:
+            if paired and pair_ticks is not None:
                 duration = finer * pair_ticks
             reading.ticks.append(duration)

@@ -1,6 +1,7 @@
 """The verdict on a schedule."""
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from bubbleproof.schedules.quantity import Number
 
@@ -30,9 +31,26 @@ class Violation:
     ops: tuple[str, ...] = ()
 
 
+class Deadlock(TypedDict):
+    """Where a program stands for ever.
+
+    Parameters
+    ----------
+    transport
+        The transport's name.
+    blocked
+        For each device of the smallest cycle of waits, by its number as text, the message that it
+        cannot get done. Where devices wait for a message that nobody posts, there is no cycle:
+        the step at which each of them stands.
+    """
+
+    transport: str
+    blocked: dict[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Whether a schedule is valid, and everything that is wrong with it.
+    """Whether a schedule or program is valid, and everything that is wrong with it.
 
     Parameters
     ----------
@@ -42,12 +60,19 @@ class Report:
         In the problem's unit; None where the schedule cannot run.
     peak_memory
         For each device, in the problem's unit, static part included.
+    deadlock
+        The first transport under which a program hangs, and where; None where it ends under all
+        that were asked for, and for a schedule, which has no messages.
+    warnings
+        What breaks no rule and is probably not meant.
     """
 
     violations: tuple[Violation, ...]
     makespan: Number | None
     span: Number | None
     peak_memory: tuple[Number, ...]
+    deadlock: Deadlock | None = None
+    warnings: tuple[Violation, ...] = ()
 
     @property
     def valid(self) -> bool:

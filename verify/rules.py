@@ -31,7 +31,11 @@ def verify(schedule: Schedule, problem: Problem | None = None) -> Report:
         All violations, rule by rule, and the numbers of the schedule: from its starts where they
         fit the rows, else from the earliest starts that the order allows.
     """
-    reading = read(schedule, schedule.problem if problem is None else problem)
+    return judged(read(schedule, schedule.problem if problem is None else problem))
+
+
+def judged(reading: Reading) -> Report:
+    """Return the verdict on what a schedule or program computes."""
     outcome = run(reading)
     amounts = held(reading)
     makespan, span = _lengths(reading, outcome)
