@@ -20,6 +20,7 @@ from bubbleproof.schedules.simulate import DeadlockError
 Need: TypeAlias = tuple[int, bool, int]
 """An input: the group of what is needed, whether another device makes it, the delay in ticks."""
 
+SENDS = (ActionKind.SEND_F, ActionKind.SEND_B)
 MOST_NAMED = 8
 
 
@@ -110,22 +111,22 @@ class Line:
             Whether messages in both directions between the same two devices, with nothing between
             them, are posted together.
         """
-        n = self.schedule.problem.total_microbatches
         for entry in self.rows[device]:
             if not isinstance(entry, int):
                 yield entry
                 continue
-            messages: list[Action] = []
-            sent = 0
-            for group, microbatch in (divmod(code, n) for code in self.bundles[entry]):
-                route = self._route(group)
-                sent += route.source == device
-                end = route.send if route.source == device else route.receive
-                messages.append(Action(*end, microbatch))
-            if grouped and 0 < sent < len(messages):
+            messages = [self._end_of(code, device) for code in self.bundles[entry]]
+            if len(messages) > 1 and grouped and len({m.kind in SENDS for m in messages}) > 1:
                 yield Group(tuple(messages))
             else:
                 yield from messages
+
+    def _end_of(self, code: int, device: int) -> Action:
+        """Return a device's end of a transfer."""
+        group, microbatch = divmod(code, self.schedule.problem.total_microbatches)
+        route = self._route(group)
+        stage, kind = route.send if route.source == device else route.receive
+        return Action(stage, kind, microbatch)
 
     def _route(self, group: int) -> Route:
         route = self._routes[group]

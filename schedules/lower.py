@@ -32,7 +32,7 @@ order of messages helps, and ``lower`` says who waits for what.
 end and a transfer with the end of the block that makes its data, in the times of the schedule, and
 at one instant blocks come before transfers. When the times hold, therefore:
 
-- a SEND stands directly behind the block that makes its data (but for blocks of no length);
+- a SEND stands behind the block that makes its data, with nothing between that takes time;
 - a RECV stands before a SEND of the same device only if its data is made no later than the SEND's:
   no message that is ready waits for one that is not;
 - a RECV is as late as that allows. It stands behind every block of its device that ends by the

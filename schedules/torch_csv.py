@@ -1,31 +1,22 @@
 """Torch's compute_only CSV: a row of ops for each device, in a strict grammar.
 
-torch.distributed.pipelining reads such a file leniently (``0F0xyz`` as ``0F0``, ``0FOO1`` as
-``0F``, a blank line as a device, semicolons as one op). Here a cell is an op, a pair or empty
-(idle), and anything else is refused with its cause, line and column. Lines may end in LF or, as
-torch writes them, CRLF.
-
-A cell is a place in an order, not a time: idle cells are not kept.
+A cell is an op, a pair or empty (idle), and anything else is refused (``torch_cells``). It is a
+place in an order, not a time: idle cells are not kept.
 """
 
-import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.files import Source
-from bubbleproof.schedules.ops import OpKind, Pair, Row, ops_of, parse_block
+from bubbleproof.schedules.ops import Block, OpKind, Pair, Row, ops_of, parse_block
 from bubbleproof.schedules.placement import Placement, explicit, linear, loop, v, wave
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.torch_cells import cell_error, csv_lines, first_fault, is_communication
 
 UNIT_PAIR = 3
 """A pair's time where a file gives none: torch runs its F (1) and its B (2) one after the other."""
-
-_OVERLAP = re.compile(r"\([^()]*\)")
-_COMMUNICATION = re.compile(
-    r"[0-9]+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)[0-9]*"
-)
 
 
 class _RowError(ValueError):
@@ -53,10 +44,46 @@ def compute_only_schedule(source: Source, problem: Problem | None = None) -> Sch
         With line and column, if a cell is no op, the file is no compute_only CSV, or its stages
         or devices are not those of the problem.
     """
-    lines = _lines(source)
+    lines = csv_lines(source)
     rows = tuple(_row(source, number, line) for number, line in enumerate(lines))
+
+    def fault(device: int, position: int, message: str) -> ValueError:
+        filled = [index for index, cell in enumerate(lines[device].split(",")) if cell]
+        return cell_error(source, device, filled[position], message)
+
+    problem = fitting_problem(source, rows, problem, fault)
+    return Schedule(problem=problem, rows=rows, source="torch CSV")
+
+
+def fitting_problem(
+    source: Source,
+    rows: Sequence[Row],
+    problem: Problem | None,
+    fault: Callable[[int, int, str], ValueError],
+) -> Problem:
+    """Return the problem that a file's rows are for: the given one, or what explains them.
+
+    Parameters
+    ----------
+    source, rows
+        The file and what is computed in each of its lines.
+    problem
+        The given one; None: ``problem_of_rows``.
+    fault
+        Makes the error for the block at a position of a device's row.
+
+    Raises
+    ------
+    ValueError
+        If the rows have other devices or stages than the problem, or nothing explains them.
+    """
     if problem is None:
-        problem = _inferred(source, rows)
+        try:
+            problem = problem_of_rows(rows)
+        except _RowError as error:
+            raise fault(error.device, error.position, str(error)) from None
+        except ValueError as error:
+            raise source.of(error) from None
     elif len(rows) != problem.devices:
         raise source.of(
             f"{len(rows)} lines, but the problem has {problem.devices} devices; "
@@ -66,13 +93,13 @@ def compute_only_schedule(source: Source, problem: Problem | None = None) -> Sch
         for position, block in enumerate(row):
             stage = max(op.stage for op in ops_of(block))
             if stage >= problem.stages:
-                raise _at(
-                    source,
-                    device,
-                    position,
-                    f"stage {stage}, but the problem's stages are 0..{problem.stages - 1}",
-                )
-    return Schedule(problem=problem, rows=rows, source="torch CSV")
+                raise fault(device, position, stage_unknown(stage, problem))
+    return problem
+
+
+def stage_unknown(stage: int, problem: Problem) -> str:
+    """Say that a problem has no such stage."""
+    return f"stage {stage}, but the problem's stages are 0..{problem.stages - 1}"
 
 
 def problem_of_rows(rows: Sequence[Row]) -> Problem:
@@ -134,106 +161,58 @@ def compute_only_text(schedule: Schedule) -> str:
         If the placement is not one chain through all stages in ascending order, the only one that
         torch runs.
     """
-    problem = schedule.problem
+    require_one_chain(schedule.problem)
+    require_all_rows(schedule.problem, schedule.rows)
+    # A device without ops needs a cell: a blank line is no row to torch's reader.
+    return "".join(",".join(map(str, row)) + "\n" if row else ",\n" for row in schedule.rows)
+
+
+def require_one_chain(problem: Problem) -> None:
+    """Refuse a placement that no torch CSV can express.
+
+    Raises
+    ------
+    ValueError
+        If it is not one chain through all stages in ascending order.
+    """
     if problem.placement.chains != (tuple(range(problem.stages)),):
         raise ValueError(
             f"placement: {problem.placement} has no CSV; torch passes every microbatch through "
             "all stages in ascending order, so save it as .json"
         )
-    if len(schedule.rows) != problem.devices:
+
+
+def require_all_rows(problem: Problem, rows: Sequence[object]) -> None:
+    """Refuse rows that are not one for each device.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer.
+    """
+    if len(rows) != problem.devices:
         raise ValueError(
-            f"rows: {len(schedule.rows)} rows for {problem.devices} devices; one for each is right"
+            f"rows: {len(rows)} rows for {problem.devices} devices; one for each is right"
         )
-    # A device without ops needs a cell: a blank line is no row to torch's reader.
-    return "".join(",".join(map(str, row)) + "\n" if row else ",\n" for row in schedule.rows)
 
 
-def _lines(source: Source) -> list[str]:
-    lines = source.text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    lines = [line.removesuffix("\r") for line in lines]
-    for number, line in enumerate(lines):
-        if not line.strip():
-            raise ValueError(
-                f"{source.name}:{number + 1}:1: a blank line; every line is a device to torch, "
-                "so remove it (an idle device is written as a comma)"
-            )
-    return lines
+def _cell(text: str) -> Block | None:
+    """Read a cell; None where it is empty, which is idle."""
+    if not text:
+        return None
+    if is_communication(text):
+        raise ValueError(
+            f"{shown(text)} is no computation, so this is a compute_comms file; "
+            "compute_only, with F, I, W, B and OVERLAP_F_B, is expected"
+        )
+    return parse_block(text)
 
 
 def _row(source: Source, number: int, line: str) -> Row:
     try:
         return tuple([parse_block(cell) for cell in line.split(",") if cell])
     except ValueError:
-        raise _fault(source, number, line) from None
-
-
-def _fault(source: Source, number: int, line: str) -> ValueError:
-    """Find the first cell of a line that is no op, and the cause."""
-    column = 1
-    for cell in line.split(","):
-        cause = _cause(cell)
-        if cause is not None:
-            offset, message = cause
-            return ValueError(f"{source.name}:{number + 1}:{column + offset}: {message}")
-        column += len(cell) + 1
-    return ValueError(f"{source.name}:{number + 1}:1: no line of ops")
-
-
-def _cause(cell: str) -> tuple[int, str] | None:
-    """Say where in a cell and why it is no op; None where it is one or empty."""
-    named = {
-        "\0": "a NUL byte; the file is no text",
-        "\r": "a carriage return within a line; lines end in LF or CRLF",
-        "\t": "a tab; cells are separated by commas",
-        '"': "a quote; ops are written without, as 2F0",
-        "'": "a quote; ops are written without, as 2F0",
-    }
-    for character, message in named.items():
-        if character in cell:
-            return cell.index(character), message
-    outside = _OVERLAP.sub(lambda pair: "-" * len(pair[0]), cell)
-    if ";" in outside and "(" not in outside:
-        return outside.index(";"), "a semicolon; cells are separated by commas"
-    space = re.search(r"\s", cell)
-    if space is not None:
-        return space.start(), (
-            f"a space in {shown(cell)}; cells are separated by commas alone, as 0F0,0F1"
-        )
-    if _COMMUNICATION.fullmatch(cell):
-        return 0, (
-            f"{shown(cell)} is no computation, so this is a compute_comms file; "
-            "compute_only, with F, I, W, B and OVERLAP_F_B, is expected"
-        )
-    if not cell:
-        return None
-    try:
-        parse_block(cell)
-    except ValueError as error:
-        return 0, str(error)
-    return None
-
-
-def _inferred(source: Source, rows: Sequence[Row]) -> Problem:
-    try:
-        return problem_of_rows(rows)
-    except _RowError as error:
-        raise _at(source, error.device, error.position, str(error)) from None
-    except ValueError as error:
-        raise source.of(error) from None
-
-
-def _at(source: Source, device: int, position: int, message: str) -> ValueError:
-    """Return the error for the op at a position of a device's row."""
-    column = 1
-    for cell in source.text.split("\n")[device].split(","):
-        if cell.rstrip("\r"):
-            if not position:
-                break
-            position -= 1
-        column += len(cell) + 1
-    return ValueError(f"{source.name}:{device + 1}:{column}: {message}")
+        raise first_fault(source, number, line, _cell) from None
 
 
 def _placement(device_of_stage: Sequence[int], devices: int) -> Placement:

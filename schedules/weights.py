@@ -7,7 +7,7 @@ sharded weights takes UNSHARD and RESHARD for nothing to do.
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from bubbleproof.schedules.ops import OpKind, Row, ops_of
+from bubbleproof.schedules.ops import Op, OpKind, Pair, Row, ops_of
 from bubbleproof.schedules.program import Action, ActionKind, Group, Step
 
 
@@ -48,34 +48,36 @@ def with_weights(
     """
     coming = None if most_unsharded is None else _coming(row, most_unsharded)
     last = {} if reduction is None else _last_backward(row)
-    held: list[int] = []
-    reduced_now: list[int] = []
+    shared = sorted((stage for stage in last if stage in together), key=lambda s: together[s])
+    alone = [stage for stage in last if stage not in together]
+    over: dict[int, list[int]] = {}
+    if reduction is Reduction.STAGE:
+        for stage in alone:
+            over.setdefault(last[stage], []).append(stage)
+    held: tuple[int, ...] = ()
+    reduced: list[int] = []
     woven: list[Step] = []
-    index = 0
+    position = 0
     for step in steps:
-        if reduced_now and not _sends(step):
-            woven += _on_weights(ActionKind.REDUCE_GRAD, reduced_now)
-            reduced_now = []
-        if isinstance(step, Action | Group):
+        if reduced and not _sends(step):
+            woven += _on_weights(ActionKind.REDUCE_GRAD, reduced)
+            reduced = []
+        if isinstance(step, (Action, Group)):
             woven.append(step)
             continue
-        if coming is not None:
-            soon = coming[index]
-            woven += _on_weights(ActionKind.RESHARD, [s for s in held if s not in soon])
+        if coming is not None and coming[position] is not held:
+            soon = coming[position]
+            woven += _on_weights(ActionKind.RESHARD, sorted(set(held) - set(soon)))
             woven += _on_weights(ActionKind.UNSHARD, [s for s in soon if s not in held])
-            held = [s for s in held if s in soon] + [s for s in soon if s not in held]
+            held = soon
         woven.append(step)
-        if reduction is Reduction.STAGE:
-            for op in ops_of(step):
-                if last.get(op.stage) == index and op.stage not in together:
-                    reduced_now.append(op.stage)
-                    del last[op.stage]
-        index += 1
-    woven += _on_weights(ActionKind.REDUCE_GRAD, reduced_now)
-    alone = [stage for stage in last if stage not in together]
-    shared = sorted((stage for stage in last if stage in together), key=lambda s: together[s])
-    woven += _on_weights(ActionKind.REDUCE_GRAD, [*sorted(alone, key=lambda s: last[s]), *shared])
-    woven += _on_weights(ActionKind.RESHARD, held)
+        if position in over:
+            reduced += over[position]
+        position += 1
+    if reduction is Reduction.END:
+        reduced = sorted(alone, key=lambda stage: last[stage])
+    woven += _on_weights(ActionKind.REDUCE_GRAD, [*reduced, *shared])
+    woven += _on_weights(ActionKind.RESHARD, sorted(held))
     return tuple(woven)
 
 
@@ -96,15 +98,20 @@ def _coming(row: Row, most: int) -> list[tuple[int, ...]]:
     coming: list[tuple[int, ...]] = []
     soon: tuple[int, ...] = ()
     for block in reversed(row):
-        own = tuple(dict.fromkeys(op.stage for op in ops_of(block)))
+        own = (block.stage,) if isinstance(block, Op) else _stages(block)
         if len(own) > most:
             raise ValueError(
                 f"{block} uses 2 stages at once, but at most {most} is unsharded; allow 2 or more"
             )
-        soon = (*own, *(stage for stage in soon if stage not in own))[:most]
+        if soon[: len(own)] != own:
+            soon = (*own, *(stage for stage in soon if stage not in own))[:most]
         coming.append(soon)
     coming.reverse()
     return coming
+
+
+def _stages(pair: Pair) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((pair.forward.stage, pair.backward.stage)))
 
 
 def _last_backward(row: Row) -> dict[int, int]:
