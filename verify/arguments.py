@@ -1,0 +1,327 @@
+"""The theorems behind lower bounds, each derived from SPEC.md alone.
+
+A theorem gives, for one device, terms that add up to ticks that no valid schedule goes below: of
+the device's own span (its last end minus its first start), and with the ways before and after of
+the makespan. A theorem that holds in several ways, as for each chain or each other device,
+gives one argument for each.
+
+Two facts are used throughout. *First op*: the first block of a device holds an F of the first
+stage of one of its visits, since every other op waits for another op of the device. *Pairs*: a
+pair holds an F and a B of two microbatches, and no device pairs all its F's with all its B's:
+the first of these pairs would hold a B whose F, on the same device, has not run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from bubbleproof.schedules.cost import Backward
+from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.verify.trips import Item, Visit, most_work, room_of, stages_of, visits_of
+
+Terms: TypeAlias = Mapping[str, int]
+"""What adds up to a bound, by name, in ticks."""
+
+NAMES = ("work", "path", "warm", "cool", "sum", "pass-through", "area")
+
+WARM, COOL = "idle before the first backward", "idle after the last forward"
+
+
+class Arguments:
+    """All arguments for lower bounds of a problem's objective."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._stage = stages_of(problem)
+        self._visits = [visits_of(problem, device) for device in range(problem.devices)]
+        self._room = [room_of(problem, device) for device in range(problem.devices)]
+
+    def of(self, name: str, device: int) -> list[Terms]:
+        """Return the arguments of one theorem for one device; none where it has no work.
+
+        Raises
+        ------
+        ValueError
+            If there is no theorem of that name.
+        """
+        if name not in NAMES:
+            raise ValueError(f"{name!a} is the name of no bound; accepted are {', '.join(NAMES)}")
+        if not self._visits[device]:
+            return []
+        match name:
+            case "work":
+                return [self._located(device, {"work": self._work(device)})]
+            case "path":
+                return [self._located(device, self._path(v)) for v in self._visits[device]]
+            case "warm":
+                terms = {"work": self._work(device), WARM: self._warm(device)}
+                return [self._located(device, terms)]
+            case "cool":
+                terms = {"work": self._work(device), COOL: self._cool(device)}
+                return [self._located(device, terms)]
+            case "sum":
+                return [
+                    self._located(device, {"work": self._work(device), **idle})
+                    for idle in self._idle(device)
+                ]
+            case "area":
+                return self._area(device)
+            case _:
+                return self._pass_through(device)
+
+    def strongest(self) -> int:
+        """Return the largest of all bounds, in ticks."""
+        return max(
+            (
+                sum(terms.values())
+                for device in range(self._problem.devices)
+                for name in NAMES
+                for terms in self.of(name, device)
+            ),
+            default=0,
+        )
+
+    def _located(self, device: int, terms: Terms) -> Terms:
+        """Make a bound on a device's span one on the objective.
+
+        The makespan is no shorter than any span. More: the device's first op is an F of a first
+        stage, which comes no earlier than the way down to it after the schedule's first start.
+        Where backwards are B's alone, the last op is a B of a first stage (after any other op
+        one is still to come), and the B's of the stages before it in its chain follow.
+        """
+        if self._problem.objective is Objective.SPAN:
+            return terms
+        visits = self._visits[device]
+        before = min(self._stage[visit.first].down_at for visit in visits)
+        located = {"until the first input": before, **terms}
+        if self._problem.backward is Backward.FUSED:
+            located["way back"] = min(self._way_back(visit, None) for visit in visits)
+        return located
+
+    def _work(self, device: int) -> int:
+        """Return the least time that a device is busy.
+
+        Each F and each backward takes at least its least time outside a pair. A pair instead of
+        both saves at most the most that any two of the device's save, and of k F's at most k - 1
+        are in pairs.
+        """
+        stage = self._stage
+        ops = [(s, visit.microbatches) for visit in self._visits[device] for s in visit.stages]
+        alone = sum(count * (stage[s].forward_alone + stage[s].whole) for s, count in ops)
+        saving = self._saving(
+            ops, [stage[s].forward_alone for s, _ in ops], [stage[s].whole for s, _ in ops]
+        )
+        return alone - saving
+
+    def _saving(
+        self, ops: Sequence[tuple[int, int]], forwards: Sequence[int], backwards: Sequence[int]
+    ) -> int:
+        pair = self._stage[ops[0][0]].pair
+        if pair is None:
+            return 0
+        most = max(forwards) + max(backwards) - pair
+        return max(0, most) * (sum(count for _, count in ops) - 1)
+
+    def _path(self, visit: Visit) -> Terms:
+        """From a device's first F of a chain to the end of its last backward of it.
+
+        Take any stage from the first one on. Its n F's run on one device, none together, so the
+        last of them starts n - 1 of its times after the first; the first comes no earlier than
+        the way down after the device's first F, and the last is followed by its way on, back, and
+        the device's own backward. The ways add up to one round trip, whichever stage is taken.
+        """
+        onward = visit.chain[visit.chain.index(visit.first) :]
+        slowest = max(self._stage[stage].forward for stage in onward)
+        own = self._stage[visit.first]
+        return {
+            "way forth and back": own.up_at - own.down_at + own.gradient,
+            "W": own.weight,
+            "waiting at the slowest forward": (visit.microbatches - 1) * slowest,
+        }
+
+    def _warm(self, device: int) -> int:
+        """Return the least idle time from a device's first start to its first backward.
+
+        The first backward is of the last stage of a visit, at least the way from the visit's
+        first F to there after the first start. Until it starts only F's run, outside pairs, and
+        what they keep is all held at the start of the last of them.
+        """
+        stage, visits = self._stage, self._visits[device]
+        until = min(stage[visit.last].up_at - stage[visit.first].down_at for visit in visits)
+        forwards = [
+            (stage[s].kept, stage[s].forward_alone, visit.microbatches)
+            for visit in visits
+            for s in visit.stages
+        ]
+        return max(0, until - most_work(forwards, self._room[device]))
+
+    def _cool(self, device: int) -> int:
+        """Return the least idle time between a device's last F and its last backward.
+
+        The last F is of the last stage of a visit, F(z, m). From its end until the backward of m
+        on the visit's first stage a at least the way from z's F to a's backward passes. In that
+        time run only backwards and W's: of m those of the visit's other stages; of others what
+        is still open when F(z, m) starts, and then held beside what m keeps on the visit's
+        stages before z and what F(z, m) allocates.
+        """
+        stage = self._stage
+        open_work: list[Item] = []
+        for visit in self._visits[device]:
+            for s in visit.stages:
+                open_work.append((stage[s].kept, stage[s].longest, visit.microbatches))
+                open_work.append((stage[s].pending, stage[s].weight_alone, visit.microbatches))
+        idle: list[int] = []
+        for visit in self._visits[device]:
+            last = stage[visit.last]
+            window = stage[visit.first].up_at - last.down_at - last.forward
+            own = sum(stage[s].longest for s in visit.stages[1:])
+            room = self._room[device]
+            if room is not None:
+                room -= sum(stage[s].kept for s in visit.stages[:-1])
+                room -= self._problem.memory.F[visit.last][0]
+            idle.append(window - own - most_work(open_work, room))
+        return max(0, min(idle))
+
+    def _idle(self, device: int) -> list[dict[str, int]]:
+        """Return what of both idle times adds up.
+
+        Where the F's cannot all be held before the first backward, an F starts with it or after
+        it. Then the time before the first backward ends before the time after the last F begins,
+        and both count; else only one.
+        """
+        warm, cool = {WARM: self._warm(device)}, {COOL: self._cool(device)}
+        everything = sum(
+            visit.microbatches * self._stage[s].kept
+            for visit in self._visits[device]
+            for s in visit.stages
+        )
+        room = self._room[device]
+        return [{**warm, **cool}] if room is not None and room < everything else [warm, cool]
+
+    def _area(self, device: int) -> list[Terms]:
+        """Return Little's law: memory x time held <= room x span.
+
+        On a stage a microbatch holds what F allocates while F runs, what it keeps until the
+        backward, and what I and W, or B, hold while they run; each for at least its least time.
+        """
+        room = self._room[device]
+        if room is None or room <= 0:
+            return []
+        stage, memory, cost = self._stage, self._problem.memory, self._problem.cost
+        held = 0
+        for visit in self._visits[device]:
+            for s in visit.stages:
+                each = stage[s]
+                between = each.up_at - each.down_at - each.forward
+                split = (each.kept + memory.I[s][0]) * cost.I[s]
+                split += (each.pending + memory.W[s][0]) * cost.W[s]
+                together = cost.B[s] if each.pair is None else min(cost.B[s], each.pair)
+                fused = (each.kept + memory.B[s][0]) * together
+                match self._problem.backward:
+                    case Backward.SPLIT:
+                        backward = split
+                    case Backward.FUSED:
+                        backward = fused
+                    case Backward.FREE:
+                        backward = min(split, fused)
+                forward = memory.F[s][0] * each.forward
+                held += visit.microbatches * (forward + each.kept * between + backward)
+        return [self._located(device, {"of memory x time within the limit": -(-held // room)})]
+
+    def _pass_through(self, device: int) -> list[Terms]:
+        """Return the arguments by which all F's and backwards of a device lie between two ways.
+
+        For the makespan: the ways from and to the first stages of the chains. For a span: those
+        from the spanning device's first stage of each chain to another device's stages that come
+        no earlier, and back.
+        """
+        if self._problem.objective is Objective.MAKESPAN:
+            visits = self._visits[device]
+            return self._through(device, visits, [self._stage[v.first].down_at for v in visits])
+        found: list[Terms] = []
+        outer = {visit.chain: visit.first for visit in self._visits[device]}
+        for inner, visits in enumerate(self._visits):
+            later: list[Visit] = []
+            for visit in visits:
+                if visit.chain in outer:
+                    start = visit.chain.index(outer[visit.chain])
+                    stages = tuple(s for s in visit.stages if s in visit.chain[start:])
+                    if stages:
+                        later.append(Visit(visit.chain, stages, visit.microbatches))
+            if later:
+                ways = [
+                    self._stage[v.first].down_at - self._stage[outer[v.chain]].down_at
+                    for v in later
+                ]
+                found += self._through(inner, later, ways, outer)
+        return found
+
+    def _through(
+        self,
+        device: int,
+        visits: Sequence[Visit],
+        ways: Sequence[int],
+        outer: Mapping[tuple[int, ...], int] | None = None,
+    ) -> list[Terms]:
+        """Return the arguments for some visits of a device, with the ways to their first stages.
+
+        All their F's and backwards, until the gradient is handed on, run from the first of them to
+        the end of the last backward, and some W's too. The last backward is of a visit's first
+        stage; its way back follows. The idle times lie between as well, where the visits are all
+        of the device's.
+        """
+        stage = self._stage
+        ops = [(s, visit.microbatches) for visit in visits for s in visit.stages]
+        busy = sum(count * (stage[s].forward + stage[s].gradient) for s, count in ops)
+        busy -= self._saving(
+            ops, [stage[s].forward for s, _ in ops], [stage[s].gradient for s, _ in ops]
+        )
+        whole = tuple(visits) == self._visits[device]
+        back = [self._way_back(visit, outer) for visit in visits]
+        return [
+            {
+                "way to it": min(ways),
+                "forwards and backwards": busy,
+                "W's that memory does not let wait": self._forced(device, visits),
+                **idle,
+                "way back": min(back),
+            }
+            for idle in (self._idle(device) if whole else [{}])
+        ]
+
+    def _forced(self, device: int, visits: Sequence[Visit]) -> int:
+        """Return the time of the W's that run before the last backward of these visits starts.
+
+        When it starts, every other I of them has run, and each W that has not is pending; so are
+        held what these hold, what the last backward's microbatch kept, and what its I allocates.
+        Its own W comes later as well.
+        """
+        room, stage = self._room[device], self._stage
+        if room is None:
+            return 0
+        firsts = [visit.first for visit in visits]
+        room -= min(stage[s].kept + self._problem.memory.I[s][0] for s in firsts)
+        weights = [
+            (stage[s].pending, stage[s].weight, visit.microbatches)
+            for visit in visits
+            for s in visit.stages
+        ]
+        everything = sum(ticks * count for _, ticks, count in weights)
+        own = max(stage[s].weight for s in firsts)
+        return max(0, everything - own - most_work(weights, room))
+
+    def _way_back(self, visit: Visit, outer: Mapping[tuple[int, ...], int] | None) -> int:
+        """Return the least time from the end of the visit's last backward to what must follow it.
+
+        That is the backward, and the W, of one of the stages before it or of its own: of the
+        spanning device's first stage, or of whichever ends last.
+        """
+        stage = self._stage
+        own = stage[visit.first]
+        if outer is None:
+            targets = visit.chain[: visit.chain.index(visit.first) + 1]
+        else:
+            targets = (outer[visit.chain],)
+        return max(
+            stage[s].up_at + stage[s].gradient + stage[s].weight - own.up_at - own.gradient
+            for s in targets
+        )

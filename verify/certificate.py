@@ -1,0 +1,253 @@
+"""Rule certificate: what a schedule claims of itself is recomputed, or marked as unproven."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bubbleproof.schedules.problem import Objective
+from bubbleproof.schedules.schedule import Bound, Schedule, Status
+from bubbleproof.verify.arguments import NAMES, Arguments, Terms
+from bubbleproof.verify.naming import plural
+from bubbleproof.verify.reading import read
+from bubbleproof.verify.report import Violation
+from bubbleproof.verify.running import run
+
+RULE = "certificate"
+SEARCHED = "cp-sat"
+"""The name of a bound that a search reports; nothing here can confirm it."""
+
+
+class Standing(StrEnum):
+    """What the claims of a schedule are worth."""
+
+    CONFIRMED = "confirmed"
+    WORD = "rests on the solver's word"
+    REFUSED = "refused"
+    NOTHING = "nothing is claimed"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The judgement on a schedule's objective, bound, status and proof.
+
+    Parameters
+    ----------
+    standing
+        Confirmed where every claim follows from the problem and the rows; on the solver's word
+        where only the bound, or a part of the proof that it needs, does not.
+    reason
+        What is confirmed, or why it is not, in one sentence.
+    violations
+        The claims that are wrong.
+    objective, bound
+        The objective and the largest confirmed bound, in ticks, as recomputed; None where the
+        order cannot run, or where nothing is claimed.
+    """
+
+    standing: Standing
+    reason: str
+    violations: tuple[Violation, ...] = ()
+    objective: int | None = None
+    bound: int | None = None
+
+
+def certify(schedule: Schedule) -> Certificate:
+    """Judge what a schedule claims of itself, from its problem, rows and starts alone.
+
+    Whether the rows are valid is what ``verify`` judges; an objective of rows that break a rule
+    proves nothing.
+    """
+    if _claims_nothing(schedule):
+        return Certificate(Standing.NOTHING, "no objective, bound, status or proof is given")
+    arguments = Arguments(schedule.problem)
+    objective = _objective(schedule)
+    faults = [list(_bound_faults(arguments, schedule, bound)) for bound in schedule.proof]
+    largest = max(
+        (
+            bound.ticks
+            for bound, found in zip(schedule.proof, faults, strict=True)
+            if bound.name != SEARCHED and not found
+        ),
+        default=0,
+    )
+    if schedule.bound is not None and schedule.bound > largest:
+        largest = max(largest, arguments.strongest())
+    violations = (
+        *_objective_faults(schedule, objective),
+        *(fault for found in faults for fault in found),
+        *_refuted(schedule, objective),
+        *_unsupported(schedule, largest),
+        *_status_faults(schedule),
+    )
+    if violations:
+        wrong = plural(len(violations), "claim")
+        reason = f"{wrong} about the objective, the bound or the proof is wrong"
+        return Certificate(Standing.REFUSED, reason, violations, objective, largest)
+    if schedule.bound is None or schedule.bound <= largest:
+        return Certificate(
+            Standing.CONFIRMED, _confirmed(schedule, objective), (), objective, largest
+        )
+    reason = (
+        f"a search reports that none has a {_name(schedule)} below "
+        f"{_time(schedule, schedule.bound)}; recomputed is {_time(schedule, largest)}"
+    )
+    return Certificate(Standing.WORD, reason, (), objective, largest)
+
+
+def _claims_nothing(schedule: Schedule) -> bool:
+    return (
+        schedule.objective is None
+        and schedule.bound is None
+        and schedule.status is None
+        and not schedule.proof
+    )
+
+
+def _objective(schedule: Schedule) -> int | None:
+    """Return the objective in ticks: of the starts, else of the earliest ones; None if stuck."""
+    reading = read(schedule, schedule.problem)
+    outcome = run(reading)
+    if outcome.starved or outcome.heads != list(reading.offsets[1:]):
+        return None
+    starts, ends = outcome.starts, outcome.ends
+    if reading.starts is not None:
+        starts = reading.starts
+        ends = [start + ticks for start, ticks in zip(starts, reading.ticks, strict=True)]
+    if schedule.problem.objective is Objective.MAKESPAN:
+        return max(ends, default=0) - min(starts, default=0)
+    limits = zip(reading.offsets[:-1], reading.offsets[1:], strict=True)
+    return max((max(ends[a:b]) - min(starts[a:b]) for a, b in limits if a < b), default=0)
+
+
+def _objective_faults(schedule: Schedule, objective: int | None) -> Iterator[Violation]:
+    """The objective is the one that the starts, or the earliest starts, give."""
+    if objective is None:
+        yield Violation(RULE, "the order cannot run, so it has no objective and proves no bound")
+    elif schedule.objective is not None and schedule.objective != objective:
+        of = "the starts" if schedule.starts is not None else "the earliest starts"
+        yield Violation(
+            RULE,
+            f"the objective is given as {_time(schedule, schedule.objective)}, but {of} have a "
+            f"{_name(schedule)} of {_time(schedule, objective)}",
+        )
+
+
+def _bound_faults(arguments: Arguments, schedule: Schedule, bound: Bound) -> Iterator[Violation]:
+    """A bound's terms add up to it, and its theorem gives at least these terms."""
+    total = sum(bound.terms.values())
+    where = f"bound {bound.name!a}" + ("" if bound.device is None else f" of device {bound.device}")
+    device = bound.device if _is_device(schedule, bound.device) else None
+    if (bound.terms or bound.name != SEARCHED) and total != bound.ticks:
+        yield Violation(
+            RULE,
+            f"{where}: its terms add up to {_time(schedule, total)}, not to "
+            f"{_time(schedule, bound.ticks)}",
+            device,
+        )
+    if bound.name == SEARCHED:
+        return
+    if bound.name not in NAMES:
+        accepted = ", ".join((*NAMES, SEARCHED))
+        yield Violation(RULE, f"{where}: there is no such bound; accepted are {accepted}", device)
+        return
+    if device is None:
+        last = schedule.problem.devices - 1
+        yield Violation(RULE, f"{where}: it holds for one device; accepted are 0..{last}")
+        return
+    alternatives = arguments.of(bound.name, device)
+    best = max((sum(terms.values()) for terms in alternatives), default=None)
+    if best is None:
+        yield Violation(RULE, f"{where}: no such bound holds for this device", device)
+    elif bound.ticks > best:
+        yield Violation(
+            RULE,
+            f"{where}: it is given as {_time(schedule, bound.ticks)}, but recomputed it is "
+            f"{_time(schedule, best)}",
+            device,
+        )
+    elif total == bound.ticks and not any(_within(bound.terms, terms) for terms in alternatives):
+        yield Violation(RULE, f"{where}: {_odd_term(schedule, bound, alternatives)}", device)
+
+
+def _is_device(schedule: Schedule, device: int | None) -> bool:
+    return device is not None and 0 <= device < schedule.problem.devices
+
+
+def _within(claimed: Terms, recomputed: Terms) -> bool:
+    return all(ticks <= recomputed.get(name, 0) for name, ticks in claimed.items())
+
+
+def _odd_term(schedule: Schedule, bound: Bound, alternatives: Sequence[Terms]) -> str:
+    """Name a term that is too large, in the argument that comes nearest to the claim."""
+
+    def excess(terms: Terms) -> int:
+        return sum(max(0, ticks - terms.get(name, 0)) for name, ticks in bound.terms.items())
+
+    nearest = min(alternatives, key=excess)
+    name = max(bound.terms, key=lambda name: bound.terms[name] - nearest.get(name, 0))
+    if name not in nearest:
+        return f"it has no term {name!a}; accepted are {', '.join(nearest)}"
+    return (
+        f"its term {name!a} is given as {_time(schedule, bound.terms[name])}, but recomputed it "
+        f"is {_time(schedule, nearest[name])}"
+    )
+
+
+def _refuted(schedule: Schedule, objective: int | None) -> Iterator[Violation]:
+    """No bound is above what this very schedule reaches."""
+    bounds = [*(bound.ticks for bound in schedule.proof), schedule.bound or 0]
+    if objective is not None and max(bounds) > objective:
+        yield Violation(
+            RULE,
+            f"no {_name(schedule)} is said to be below {_time(schedule, max(bounds))}, but this "
+            f"schedule has {_time(schedule, objective)}",
+        )
+
+
+def _unsupported(schedule: Schedule, largest: int) -> Iterator[Violation]:
+    """The bound follows from the proof, from a search's word, or from a theorem."""
+    if schedule.bound is None:
+        return
+    given = [bound.ticks for bound in schedule.proof]
+    if schedule.bound > max(given, default=0) and schedule.bound > largest:
+        yield Violation(
+            RULE,
+            f"the bound is given as {_time(schedule, schedule.bound)}, but the proof goes no "
+            f"further than {_time(schedule, max(given, default=0))}, and recomputed it is "
+            f"{_time(schedule, largest)}",
+        )
+
+
+def _status_faults(schedule: Schedule) -> Iterator[Violation]:
+    """Optimal means that the bound is the objective; infeasible, that there is no schedule."""
+    match schedule.status:
+        case Status.OPTIMAL:
+            if schedule.objective is None or schedule.bound != schedule.objective:
+                objective, bound = (
+                    "missing" if ticks is None else _time(schedule, ticks)
+                    for ticks in (schedule.objective, schedule.bound)
+                )
+                yield Violation(
+                    RULE,
+                    f"the status is optimal, but the objective is {objective} and the bound is "
+                    f"{bound}; feasible is right where they differ",
+                )
+        case Status.INFEASIBLE:
+            yield Violation(RULE, "the status is infeasible, but here is a schedule")
+        case Status.FEASIBLE | Status.UNKNOWN | None:
+            pass
+
+
+def _confirmed(schedule: Schedule, objective: int | None) -> str:
+    if schedule.bound is None:
+        return "the claims agree with the rows; no bound is given"
+    bound = f"no {_name(schedule)} is below {_time(schedule, schedule.bound)}, recomputed"
+    return f"{bound}: this schedule is optimal" if objective == schedule.bound else bound
+
+
+def _name(schedule: Schedule) -> str:
+    return schedule.problem.objective.value
+
+
+def _time(schedule: Schedule, ticks: int) -> str:
+    return f"{schedule.problem.time(ticks)} {schedule.problem.time_unit}".rstrip()
