@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from bubbleproof.schedules import families
     from bubbleproof.schedules.cost import Backward, Cost
     from bubbleproof.schedules.graph import dependency_graph
-    from bubbleproof.schedules.io import load_problem, load_schedule, save
+    from bubbleproof.schedules.io import load_problem, load_program, load_schedule, save
+    from bubbleproof.schedules.lower import lower
     from bubbleproof.schedules.memory import Memory
     from bubbleproof.schedules.ops import Op, OpKind, Pair
     from bubbleproof.schedules.placement import Placement
     from bubbleproof.schedules.plot import plot
     from bubbleproof.schedules.problem import Objective, Problem
+    from bubbleproof.schedules.program import Program
     from bubbleproof.schedules.schedule import Bound, Schedule, Status
     from bubbleproof.schedules.simulate import Timeline, simulate
     from bubbleproof.solver.portfolio import solve
@@ -43,6 +45,7 @@ _HOME = {
     "Pair": "schedules.ops",
     "Placement": "schedules.placement",
     "Problem": "schedules.problem",
+    "Program": "schedules.program",
     "Report": "verify.report",
     "Result": "solver.result",
     "Schedule": "schedules.schedule",
@@ -51,7 +54,9 @@ _HOME = {
     "Violation": "verify.report",
     "dependency_graph": "schedules.graph",
     "load_problem": "schedules.io",
+    "load_program": "schedules.io",
     "load_schedule": "schedules.io",
+    "lower": "schedules.lower",
     "plot": "schedules.plot",
     "save": "schedules.io",
     "simulate": "schedules.simulate",
@@ -70,6 +75,7 @@ __all__ = [
     "Pair",
     "Placement",
     "Problem",
+    "Program",
     "Report",
     "Result",
     "Schedule",
@@ -79,7 +85,9 @@ __all__ = [
     "dependency_graph",
     "families",
     "load_problem",
+    "load_program",
     "load_schedule",
+    "lower",
     "plot",
     "save",
     "simulate",

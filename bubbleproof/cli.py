@@ -27,6 +27,7 @@ from bubbleproof.terminal import (
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.problem import Problem
+    from bubbleproof.schedules.program import Program
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.solver.result import Progress, Result
     from bubbleproof.verify.report import Report
@@ -79,7 +80,9 @@ def _seconds(_: object, tokens: Sequence[Token]) -> float:
 
 
 ProblemFile = Annotated[Path, Parameter(help="A problem, JSON or TOML.")]
-ScheduleFile = Annotated[Path, Parameter(help="A schedule, JSON or torch's compute_only CSV.")]
+ScheduleFile = Annotated[
+    Path, Parameter(help="A schedule or a program with messages, JSON or torch's CSV.")
+]
 AskedProblem = Annotated[
     Path | None,
     Parameter(name="--problem", help="Take this problem instead of the schedule's own."),
@@ -254,30 +257,36 @@ def export(
     file: ScheduleFile,
     /,
     *,
-    to: Annotated[Literal["torch-compute-only"], Parameter(help="The form.")],
+    to: Annotated[
+        Literal["torch-compute-only", "torch-compute-comms", "torchtitan"],
+        Parameter(help="The form."),
+    ],
     output: Output = None,
     problem: AskedProblem = None,
 ) -> int:
-    """Write a valid schedule as another program reads it, and say which settings that needs."""
-    from bubbleproof.schedules.files import write_file
-    from bubbleproof.schedules.io import schedule_text
-    from bubbleproof.schedules.torch_target import require_compute_only, settings
-    from bubbleproof.verify.rules import verify as judge
+    """Write what is valid as another program reads it, and say which settings that needs.
 
-    schedule = _schedule(file, problem)
-    verdict = judge(schedule)
-    if not verdict.valid:
+    torch-compute-comms has the messages and the steps on weights: those of FILE where it has some,
+    else an order that is safe under every transport.
+    """
+    from bubbleproof.exports import Target, prepare
+    from bubbleproof.schedules.files import write_file
+    from bubbleproof.schedules.torch_target import settings
+
+    target = Target(to)
+    prepared = prepare(_schedule_or_program(file, problem), target)
+    if not prepared.verdict.valid:
         say(f"{file}: not exported to {to}, since it is not valid")
-        return _judged(verdict, schedule)
+        return _judged(prepared.verdict, prepared.judged)
     with _usable(f"{file}: "):
-        require_compute_only(schedule)
-        text = schedule_text(schedule, ".csv")
+        text = prepared.text(target)
     if output is None:
         sys.stdout.write(text)
     else:
         with _usable():
             write_file(output, text.encode())
-    for line in settings(schedule, "schedule.csv" if output is None else str(output)):
+    path = "schedule.csv" if output is None else str(output)
+    for line in settings(prepared.schedule, path, to):
         say(line)
     return FINE
 
@@ -367,6 +376,13 @@ def _schedule(file: Path, problem: Path | None) -> "Schedule":
         return load_schedule(file, None if problem is None else _problem(problem))
 
 
+def _schedule_or_program(file: Path, problem: Path | None) -> "Schedule | Program":
+    from bubbleproof.schedules.io import load_schedule_or_program
+
+    with _usable():
+        return load_schedule_or_program(file, None if problem is None else _problem(problem))
+
+
 def _save(schedule: "Schedule", output: Path) -> None:
     from bubbleproof.schedules.io import save
 
@@ -395,7 +411,7 @@ def _plot(schedule: "Schedule", output: Path) -> None:
         ) from error
 
 
-def _judged(verdict: "Report", schedule: "Schedule") -> int:
+def _judged(verdict: "Report", schedule: "Schedule | Program") -> int:
     """Return the exit status of a verdict; what is wrong goes to stderr."""
     if verdict.valid:
         return FINE

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.program import Program
 from bubbleproof.schedules.schedule import Bound, Schedule, Status
 from bubbleproof.schedules.simulate import Timeline
 from bubbleproof.solver.comparison import Candidate, Comparison
@@ -137,7 +138,7 @@ def comparison_table(comparison: Comparison, result: Result | NoScheduleError) -
     return Group(*parts)
 
 
-def verdict(report: Report, schedule: Schedule) -> RenderableType:
+def verdict(report: Report, schedule: Schedule | Program) -> RenderableType:
     """Return whether a schedule is valid and, where it is not, what is wrong at which place."""
     problem = schedule.problem
     lines = [("verdict", "valid" if report.valid else f"not valid: {_checked(report)}")]
@@ -164,7 +165,7 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.2f} %" if ratio else "0 %"
 
 
-def _violation(violation: Violation, schedule: Schedule) -> Iterator[RenderableType]:
+def _violation(violation: Violation, schedule: Schedule | Program) -> Iterator[RenderableType]:
     place = "" if violation.device is None else f"device {violation.device}"
     if violation.position is not None:
         place += f", position {violation.position}"
@@ -179,7 +180,7 @@ def _violation(violation: Violation, schedule: Schedule) -> Iterator[RenderableT
         yield Padding(_cells(schedule, violation.device, violation.position), (0, 0, 0, 2))
 
 
-def _cells(schedule: Schedule, device: int, position: int) -> Text:
+def _cells(schedule: Schedule | Program, device: int, position: int) -> Text:
     """Return the offending cell of a device's row, marked, with its neighbours."""
     row = schedule.rows[device]
     first, last = max(0, position - AROUND), min(len(row), position + AROUND + 1)

@@ -6,12 +6,14 @@ stage and RECV_B from the next.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from bubbleproof.schedules.ops import Block, parse_block
+from bubbleproof.schedules.ops import Block, Op, Pair, Row, parse_block
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.schedule import Schedule
 
 
 class ActionKind(StrEnum):
@@ -86,6 +88,20 @@ class Program:
     def __str__(self) -> str:
         """One line of steps per device."""
         return "\n".join(" ".join(map(str, row)) for row in self.rows)
+
+
+def blocks_of(steps: Iterable[Step]) -> Row:
+    """Return what is computed in the steps of a device."""
+    return tuple([step for step in steps if isinstance(step, (Op, Pair))])
+
+
+def schedule_of(program: Program) -> Schedule:
+    """Return a program's computations alone, as a schedule without times."""
+    return Schedule(
+        problem=program.problem,
+        rows=tuple(map(blocks_of, program.rows)),
+        source=program.source,
+    )
 
 
 _ACTION = re.compile(

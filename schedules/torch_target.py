@@ -50,7 +50,23 @@ def require_compute_only(schedule: Schedule) -> None:
             )
 
 
-def settings(schedule: Schedule, path: str) -> tuple[str, ...]:
+def require_torchtitan(schedule: Schedule) -> None:
+    """Refuse what torchtitan cannot run from a file, where torch's runtime alone could.
+
+    Raises
+    ------
+    ValueError
+        If torchtitan has no schedule name that builds this placement.
+    """
+    if _torchtitan_name(schedule) is None:
+        raise ValueError(
+            f"placement: {schedule.problem.placement} is none that torchtitan builds; it takes the "
+            'placement from a schedule\'s name, which gives "linear", "loop:V" or "v", so solve '
+            "for one of these, or export to torch-compute-only and build the stages yourself"
+        )
+
+
+def settings(schedule: Schedule, path: str, target: str) -> tuple[str, ...]:
     """Return what a user of an exported file must set, a line each.
 
     Parameters
@@ -59,9 +75,11 @@ def settings(schedule: Schedule, path: str) -> tuple[str, ...]:
         The schedule that was exported.
     path
         Where the file is.
+    target
+        What it was exported to: ``torch-compute-only``, ``torch-compute-comms`` (with messages and
+        steps on weights) or ``torchtitan``.
     """
     problem = schedule.problem
-    name = _torchtitan_name(schedule)
     lines = [
         f"stages: {problem.stages} on {problem.devices} devices, "
         + "; ".join(
@@ -69,21 +87,23 @@ def settings(schedule: Schedule, path: str) -> tuple[str, ...]:
             for device, stages in enumerate(problem.placement.stages_of_device)
         ),
         f"microbatches: {problem.total_microbatches}; scale losses by that number once",
-        "torch: _PipelineScheduleRuntime(stages, "
-        f"{problem.total_microbatches}, loss_fn=...), then _load_csv({path!r}, "
-        'format="compute_only")',
     ]
-    if name is None:
+    if target != "torchtitan":
+        form = "compute_comms" if target == "torch-compute-comms" else "compute_only"
         lines.append(
-            "torchtitan: no schedule name of its has this placement; build the stages yourself"
+            f"torch: _PipelineScheduleRuntime(stages, {problem.total_microbatches}, loss_fn=...), "
+            f'then _load_csv({path!r}, format="{form}")'
         )
-    else:
+    if target == "torch-compute-comms":
         lines += [
-            f"torchtitan: parallelism.pipeline_parallel_schedule_csv = {path!r}",
-            f'torchtitan: parallelism.pipeline_parallel_schedule = "{name}" (for its placement)',
-            f"torchtitan: parallelism.pipeline_parallel_degree = {problem.devices}",
-            f"torchtitan: num_pp_microbatches = {problem.total_microbatches}",
+            "messages: executed as written, each posted alone; leave defer_pp_recv unset, since it "
+            "changes the order of receives but not of sends",
+            "weights: REDUCE_GRAD needs torch 2.10 or newer; UNSHARD and RESHARD do nothing to "
+            "stages that are not sharded (FSDP)",
+            "torchtitan: takes compute_only files; export to torchtitan for it",
         ]
+    else:
+        lines += _torchtitan_settings(schedule, path)
     blocks = [block for row in schedule.rows for block in row]
     if any(isinstance(block, Pair) for block in blocks):
         lines.append(
@@ -96,6 +116,27 @@ def settings(schedule: Schedule, path: str) -> tuple[str, ...]:
             'reentrant checkpointing; solve with backward = "fused" for those'
         )
     return tuple(lines)
+
+
+def _torchtitan_settings(schedule: Schedule, path: str) -> list[str]:
+    problem = schedule.problem
+    name = _torchtitan_name(schedule)
+    if name is None:
+        return ["torchtitan: no schedule name of its has this placement; build the stages yourself"]
+    lines = [
+        f"torchtitan: parallelism.pipeline_parallel_schedule_csv = {path!r}",
+        f'torchtitan: parallelism.pipeline_parallel_schedule = "{name}" (for its placement)',
+        f"torchtitan: parallelism.pipeline_parallel_degree = {problem.devices}",
+        f"torchtitan: num_pp_microbatches = {problem.total_microbatches} (in versions without it, "
+        "local_batch_size / pipeline_parallel_microbatch_size)",
+    ]
+    chunks = problem.stages // problem.devices
+    if chunks > 2:
+        lines.append(
+            "torchtitan: parallelism.pipeline_parallel_layers_per_stage such that there are "
+            f"{problem.stages} stages; without it each device gets 2, and here it has {chunks}"
+        )
+    return lines
 
 
 def _torchtitan_name(schedule: Schedule) -> str | None:
