@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -96,6 +97,14 @@ Workers = Annotated[
     Parameter(help="Search threads; one per core, at most 8, if not given."),
 ]
 Seed = Annotated[int, _whole(0, LARGEST_SEED), Parameter(help="Seed of the search.")]
+ProofFolder = Annotated[
+    Path | None,
+    Parameter(
+        name="--certificate",
+        help="Write the schedule with a machine-checkable proof of its bound into this folder; "
+        "for problems whose ops all take the same time. May take as long again.",
+    ),
+]
 
 
 @app.command
@@ -107,6 +116,7 @@ def solve(
     time_limit: TimeLimit = 60.0,
     workers: Workers = None,
     seed: Seed = 0,
+    certificate: ProofFolder = None,
     as_json: AsJson = False,
 ) -> int:
     """Find the schedule with the least bubble and prove how far it can be from the best.
@@ -121,6 +131,8 @@ def solve(
     asked = _problem(problem)
     if output is not None:
         _require_place(output)
+    if certificate is not None:
+        _require_certifiable(problem, asked, certificate)
     began = time.monotonic()
     try:
         result = _search(asked, output, time_limit=time_limit, workers=workers, seed=seed)
@@ -141,7 +153,28 @@ def solve(
         say(hint if output is None else f"written: {output}")
     if result.interrupted:
         return INTERRUPTED
+    if certificate is not None and not _certified(result.schedule, certificate, time_limit, seed):
+        return NO
     return _judged(verdict, result.schedule)
+
+
+@app.command
+def check(
+    folder: Annotated[Path, Parameter(help="What solve --certificate has written.")],
+    /,
+    *,
+    as_json: AsJson = False,
+) -> int:
+    """Check a schedule and the proof of its bound, trusting no solver."""
+    from bubbleproof import proofs
+
+    with _usable():
+        checked = proofs.check_folder(folder)
+    if as_json:
+        put_json(proofs.answer_of(checked))
+    else:
+        put(proofs.summary(checked))
+    return FINE if checked.proven else NO
 
 
 @app.command
@@ -216,15 +249,20 @@ def compare(
 @app.command
 def verify(file: ScheduleFile, /, *, problem: AskedProblem = None, as_json: AsJson = False) -> int:
     """Judge a schedule by every rule, independently of how it was made."""
-    from bubbleproof import answers, report
+    from bubbleproof import answers, proofs, report
+    from bubbleproof.verify.certificate import certify
     from bubbleproof.verify.rules import verify as judge
 
     schedule = _schedule(file, problem)
     verdict = judge(schedule)
+    claims = certify(schedule)
+    worth = proofs.worth(claims, verdict)
+    verdict = replace(verdict, violations=(*verdict.violations, *claims.violations))
     if as_json:
         put_json(answers.of_report(verdict))
     else:
         put(report.verdict(verdict, schedule))
+        put(worth)
     return FINE if verdict.valid else NO
 
 
@@ -388,6 +426,29 @@ def _save(schedule: "Schedule", output: Path) -> None:
 
     with _usable():
         save(schedule, output)
+
+
+def _require_certifiable(file: Path, problem: "Problem", folder: Path) -> None:
+    """Refuse before a long search what could not be proven, or not be written, after it."""
+    from bubbleproof.proofs import require_certifiable
+
+    with _usable(f"{file}: "):
+        require_certifiable(problem)
+    if not (folder if folder.exists() else folder.parent).is_dir():
+        raise Refusal(f"{folder}: is no folder, and none can be made there; give another")
+
+
+def _certified(schedule: "Schedule", folder: Path, time_limit: float, seed: int) -> bool:
+    """Write a schedule with a proof of its bound, and check both as they stand in the folder."""
+    from bubbleproof import proofs
+
+    with terminable(), _usable():
+        if not proofs.write_proof(schedule, folder, time_limit_s=time_limit, seed=seed):
+            say(f"{folder}: no certificate: the proof took longer than --time-limit")
+            return False
+        checked = proofs.check_folder(folder)
+    say(f"written and checked: {folder} ({checked.clause_proof.steps} steps)")
+    return checked.proven
 
 
 def _require_place(output: Path) -> None:

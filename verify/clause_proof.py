@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.verify.clauses import Clause, clauses_of, slots_of
-from bubbleproof.verify.lrat import refute
+from bubbleproof.verify.lrat import Step, refute
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ClauseProof:
 
 
 def check_clause_proof(
-    problem: Problem, bound: int, cnf: Iterable[str], lrat: Iterable[str]
+    problem: Problem, bound: int, cnf: Iterable[str], proof: Iterable[Step]
 ) -> ClauseProof:
     """Judge whether a proof shows that no schedule's objective is below a bound.
 
@@ -41,42 +41,37 @@ def check_clause_proof(
         A unit-time problem.
     bound
         In ticks.
-    cnf, lrat
-        The lines of the clauses (DIMACS) and of the proof.
+    cnf
+        The lines of the clauses, in DIMACS.
+    proof
+        What follows from them.
 
     Raises
     ------
     ValueError
-        If the problem has no proof by clauses, or a line of the proof is malformed; the message
-        of the latter starts with ``line:column``.
+        If the problem has no proof by clauses.
     """
     slots = slots_of(problem, bound)
-    expected: list[Clause] = []
+    clauses: list[Clause] = []
+    lines = (line for line in cnf if not line.startswith("c"))
+    header = next(lines, None)
     fault = ""
-    lines = iter(cnf)
-    header = next((line for line in lines if not line.startswith("c")), "")
-    for number, (clause, line) in enumerate(_aligned(clauses_of(slots), lines), 1):
-        if clause is not None:
-            expected.append(clause)
+    for clause, given in _aligned(clauses_of(slots), lines):
         right = None if clause is None else " ".join(map(str, (*clause, 0)))
-        given = None if line is None else line.rstrip("\n")
+        if clause is not None:
+            clauses.append(clause)
         if right != given:
-            return ClauseProof(
-                slots.variables,
-                len(expected),
-                0,
-                f"clause {number} is {_shown(given)}; the problem stands for {_shown(right)}",
-            )
-    right = f"p cnf {slots.variables} {len(expected)}"
-    if header.rstrip("\n") != right:
-        fault = (
-            f"the clauses start with {_shown(header.rstrip())}; the problem stands for {right!a}"
-        )
-        return ClauseProof(slots.variables, len(expected), 0, fault)
-    refutation = refute(expected, lrat)
+            number = len(clauses) + (clause is None)
+            fault = f"clause {number} is {_shown(given)}; the problem stands for {_shown(right)}"
+            return ClauseProof(slots.variables, len(clauses), 0, fault)
+    right = f"p cnf {slots.variables} {len(clauses)}"
+    if header != right:
+        fault = f"the clauses start with {_shown(header)}; the problem stands for {right!a}"
+        return ClauseProof(slots.variables, len(clauses), 0, fault)
+    refutation = refute(clauses, proof)
     if refutation.fault:
-        fault = f"the proof proves nothing: {refutation.fault}"
-    return ClauseProof(slots.variables, len(expected), refutation.steps, fault)
+        fault = f"the proof shows nothing: {refutation.fault}"
+    return ClauseProof(slots.variables, len(clauses), refutation.steps, fault)
 
 
 def _aligned(
