@@ -3,10 +3,11 @@
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import itemgetter
 
 from bubbleproof.schedules.dependencies import inputs, output
-from bubbleproof.schedules.ops import Block, Op, Row, ops_of
+from bubbleproof.schedules.ops import Block, Op, OpKind, Row, ops_of
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.quantity import Number
 from bubbleproof.schedules.schedule import Schedule, Starts
@@ -185,37 +186,56 @@ def earliest_starts(
     DeadlockError
         If the order cannot run, or an op that another waits for is not there.
     """
-    arrival: dict[Op, int] = {}
-    waiters: defaultdict[Op, list[int]] = defaultdict(list)
+    stages, width = problem.stages, problem.total_microbatches
+    needs = [_needs(problem, stage, width) for stage in range(stages)]
+    durations = {kind: problem.cost.of(kind) for kind in OpKind}
+    # What an op hands on, by stage x microbatch: activations, then gradients.
+    handed_on: list[int | None] = [None] * (2 * stages * width)
+    waiters: defaultdict[int, list[int]] = defaultdict(list)
     starts: list[list[int]] = [[] for _ in rows]
     free = [0] * len(rows) if release is None else list(release)
     ready = deque(range(len(rows)))
     while ready:
         device = ready.popleft()
         row, begun = rows[device], starts[device]
-        while len(begun) < len(row):
-            block = row[len(begun)]
-            start = free[device]
-            missing = None
-            for op in ops_of(block):
-                for source, lag in inputs(problem, op):
-                    end = arrival.get(source)
+        now = free[device]
+        for block in islice(row, len(begun), None):
+            start, missing = now, None
+            ops = (block,) if isinstance(block, Op) else (block.forward, block.backward)
+            for op in ops:
+                for offset, lag in needs[op.stage][op.kind]:
+                    end = handed_on[offset + op.microbatch]
                     if end is None:
-                        missing = source
+                        missing = offset + op.microbatch
                         break
-                    start = max(start, end + lag)
+                    if end + lag > start:
+                        start = end + lag
             if missing is not None:
                 waiters[missing].append(device)
                 break
             begun.append(start)
-            free[device] = end = start + problem.duration(block)
-            for op in ops_of(block):
-                done = output(op)
-                arrival[done] = end
-                ready.extend(waiters.pop(done, ()))
+            is_op = isinstance(block, Op)
+            now = start + (durations[block.kind][block.stage] if is_op else problem.duration(block))
+            for op in ops:
+                if op.kind is not OpKind.BACKWARD_WEIGHT:
+                    at = op.stage * width + op.microbatch
+                    if op.kind is not OpKind.FORWARD:
+                        at += stages * width
+                    handed_on[at] = now
+                    if at in waiters:
+                        ready.extend(waiters.pop(at))
+        free[device] = now
     blocked = [device for device, row in enumerate(rows) if len(starts[device]) < len(row)]
     if blocked:
-        waiting = {device: source for source, devices in waiters.items() for device in devices}
+        waiting = {
+            device: Op(
+                at // width % stages,
+                OpKind.FORWARD if at < stages * width else OpKind.BACKWARD_INPUT,
+                at % width,
+            )
+            for at, devices in waiters.items()
+            for device in devices
+        }
         as_written = {output(op): op for row in rows for block in row for op in ops_of(block)}
 
         def needed(device: int) -> str:
@@ -233,6 +253,19 @@ def earliest_starts(
     return tuple(map(tuple, starts))
 
 
+def _needs(problem: Problem, stage: int, width: int) -> dict[OpKind, list[tuple[int, int]]]:
+    """Return for each kind of a stage's ops what they wait for: (place of microbatch 0, lag)."""
+
+    def place(source: Op) -> int:
+        gradients = problem.stages * width if source.kind is not OpKind.FORWARD else 0
+        return gradients + source.stage * width
+
+    return {
+        kind: [(place(source), lag) for source, lag in inputs(problem, Op(stage, kind, 0))]
+        for kind in OpKind
+    }
+
+
 def _check_shape(problem: Problem, rows: Sequence[Row], starts: Starts | None) -> None:
     if len(rows) != problem.devices:
         raise ValueError(
@@ -244,6 +277,11 @@ def _check_shape(problem: Problem, rows: Sequence[Row], starts: Starts | None) -
                 if not 0 <= op.stage < problem.stages:
                     raise ValueError(
                         f"device {device} runs {op}, but the stages are 0..{problem.stages - 1}"
+                    )
+                if not 0 <= op.microbatch < problem.total_microbatches:
+                    raise ValueError(
+                        f"device {device} runs {op}, but the microbatches are "
+                        f"0..{problem.total_microbatches - 1}"
                     )
     if starts is not None and list(map(len, starts)) != list(map(len, rows)):
         raise ValueError("the starts do not fit the rows; one for each op can be simulated")

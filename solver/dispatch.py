@@ -8,12 +8,12 @@ Unlike ``construct``, a run may get stuck on memory; that only makes its rules w
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from bubbleproof.schedules.ops import Op, OpKind, Row
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.limits import room
 
 KINDS = tuple(OpKind)
@@ -22,6 +22,7 @@ FORWARD, INPUT, WEIGHT, FULL = range(4)
 
 _NEVER = 2**62
 _NO_LIMIT = 2**60
+_IDLE_WEIGHT = 0.3
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -48,24 +49,22 @@ class Compiled(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a device prefers: [stage] or [device]."""
+    """What a device prefers, as rows of numbers per stage and per device."""
 
-    in_flight: Ints
-    """[stage] Forwards that may be ahead of their backwards."""
-    reserve: Ints
-    """[stage] Memory that must be left when an F starts."""
-    forward_first: Floats
-    """[stage] Preference for a ready F; the highest of all ready ops goes first."""
-    backward_first: Floats
-    """[stage] Preference for a ready backward."""
-    backlog: Ints
-    """[device] With so many W's waiting, one runs at once."""
-    gap: Floats
-    """[device] A W runs in a gap at least this multiple of its length."""
-    patience: Ints
-    """[device] Ticks to wait for a preferred op while another is ready."""
-    fused: NDArray[np.bool_]
-    """[stage] Whether backwards run as B."""
+    stage: Floats
+    """IN_FLIGHT, RESERVE, FORWARD_FIRST, BACKWARD_FIRST, FUSED x stage."""
+    device: Floats
+    """BACKLOG, GAP, PATIENCE x device."""
+
+
+IN_FLIGHT, RESERVE, FORWARD_FIRST, BACKWARD_FIRST, FUSED = range(5)
+"""Per stage: how many forwards may be ahead of their backwards; the memory that must be left when
+an F starts; the preference for a ready F and for a ready backward, of which the highest goes
+first; and whether backwards run as B."""
+
+BACKLOG, GAP, PATIENCE = range(3)
+"""Per device: with so many W's waiting one runs at once; a W runs in a gap of at least this
+multiple of its length; and the ticks to wait for a preferred op while another is ready."""
 
 
 def compile_problem(problem: Problem) -> Compiled:
@@ -117,7 +116,7 @@ def decode(problem: Problem, order: Ints) -> tuple[Row, ...]:
     return tuple(tuple(op(int(code)) for code in row if code >= 0) for row in order)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def dispatch(problem, rules, order, begin, end):
     """Write the order of every device, its first start and last end; False if it gets stuck.
 
@@ -130,9 +129,10 @@ def dispatch(problem, rules, order, begin, end):
     microbatches, duration = problem.microbatches, problem.duration
     allocate, free, rooms = problem.allocate, problem.free, problem.room
     forward_lag, backward_lag = problem.forward_lag, problem.backward_lag
-    in_flight, reserve, fused = rules.in_flight, rules.reserve, rules.fused
-    forward_first, backward_first = rules.forward_first, rules.backward_first
-    backlog, gaps, patience = rules.backlog, rules.gap, rules.patience
+    in_flight, reserve = rules.stage[IN_FLIGHT], rules.stage[RESERVE]
+    forward_first, backward_first = rules.stage[FORWARD_FIRST], rules.stage[BACKWARD_FIRST]
+    fused = rules.stage[FUSED] > 0
+    backlog, gaps, patience = rules.device[BACKLOG], rules.device[GAP], rules.device[PATIENCE]
 
     devices, stages = rooms.size, device_of.size
     most = microbatches.max()
@@ -249,6 +249,30 @@ def dispatch(problem, rules, order, begin, end):
         stale[device] = True
         left -= 1
     return True
+
+
+@compiled
+def score(begin, end, span):
+    """Return the objective, and what a search minimizes: with a share of the mean over devices.
+
+    Where one device decides, gains on the others would else not show.
+    """
+    largest, total = 0, 0
+    for device in range(begin.size):
+        value = end[device]
+        if span and begin[device] >= 0:
+            value -= begin[device]
+        largest = max(largest, value)
+        total += value
+    return largest, largest + _IDLE_WEIGHT * total / begin.size
+
+
+@compiled
+def copy_into(source, target):
+    """Copy a matrix; written out, since it compiles in a tenth of the time."""
+    for row in range(source.shape[0]):
+        for place in range(source.shape[1]):
+            target[row, place] = source[row, place]
 
 
 def _ints(values: object) -> Ints:

@@ -1,23 +1,24 @@
 """Solve a problem: published families, list scheduling, then the exact model, in one time limit."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from queue import Empty, Queue
 from threading import Event, Thread
 from time import monotonic
 from typing import TypeAlias
 
 from bubbleproof.schedules import families
-from bubbleproof.schedules.ops import Row
+from bubbleproof.schedules.ops import Pair, Row
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.schedule import Bound, Schedule, Starts, Status
-from bubbleproof.schedules.simulate import simulate
+from bubbleproof.schedules.simulate import earliest_starts
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.limits import shortages, within_limits
 from bubbleproof.solver.result import NoScheduleError, Progress, Result
-from bubbleproof.solver.retime import least_span_starts
+from bubbleproof.solver.retime import least_span_starts, objective_of
 from bubbleproof.solver.scale import model_size
 
 MOST_WORKERS = 8
@@ -25,7 +26,8 @@ MOST_WORKERS = 8
 
 _MODEL_VARIABLES = 20_000
 _LISTING_SHARE = 0.2
-_TUNING_SHARE = 0.4
+_TUNING_SHARE = 0.25
+_TUNING_SHARE_ALONE = 0.6
 _TUNING_LEAST_S = 0.5
 _QUICK_BLOCKS = 20_000
 _GRACE_S = 1.0
@@ -192,29 +194,44 @@ class _Search:
                 self._offer(schedule.rows, schedule.source)
 
     def try_tuned(self, workers: int, seed: int) -> None:
-        """Search for better rules of list scheduling.
+        """Search for better rules of list scheduling, then among orders near the best.
 
         All the time is theirs where the exact model is too large, else a share.
         """
-        now = monotonic()
-        share = 1.0 if self._too_large else _TUNING_SHARE
-        until = now + share * (self._deadline - now)
-        if self._closed or until - now < _TUNING_LEAST_S:
+        if self._closed or self._deadline - monotonic() < _TUNING_LEAST_S:
             return
+        from bubbleproof.solver.reorder import reordered
         from bubbleproof.solver.tune import tuned
 
+        problem, target = self._problem, self._proof[0].ticks
+        rounds = tuned(problem, workers=workers, seed=seed, target=target)
+        # The first round may have to compile, which is not to eat into the share.
+        if not self._take_rounds(islice(rounds, 1), "tuned list scheduling", self._deadline):
+            return
+        left = self._deadline - monotonic()
+        share = _TUNING_SHARE_ALONE if self._too_large else _TUNING_SHARE
+        if not self._take_rounds(rounds, "tuned list scheduling", monotonic() + share * left):
+            return
+        best = self._best or self._fallback()
+        if self._closed or any(isinstance(block, Pair) for row in best.rows for block in row):
+            return
+        until = self._deadline if self._too_large else monotonic() + share * left
+        rounds = reordered(problem, best.rows, workers=workers, seed=seed, target=target)
+        self._take_rounds(rounds, "search among orders", until)
+
+    def _take_rounds(self, rounds: Iterable[tuple[Row, ...]], source: str, until: float) -> bool:
+        """Take the orders of a search in rounds until a time; False if it does not stop then."""
         found: Queue[Found] = Queue()
         stopped = Event()
 
         def search() -> None:
-            target = self._proof[0].ticks
-            for rows in tuned(self._problem, workers=workers, seed=seed, target=target):
+            for rows in rounds:
                 if rows:
-                    found.put((rows, None, "tuned list scheduling"))
+                    found.put((rows, None, source))
                 if stopped.is_set():
                     return
 
-        self._run(search, found, stopped.set, until)
+        return self._run(search, found, stopped.set, until)
 
     def try_exact(self, workers: int, seed: int) -> None:
         """Search all schedules with CP-SAT, from the best so far."""
@@ -257,8 +274,11 @@ class _Search:
         found: "Queue[Found]",
         stop: Callable[[], None],
         until: float,
-    ) -> None:
-        """Run a search in the background until it ends, the bound is met or the time is over."""
+    ) -> bool:
+        """Run a search in the background until it ends, the bound is met or the time is over.
+
+        Return False where it goes on all the same.
+        """
         background = _Background(search)
         background.start()
         try:
@@ -270,6 +290,7 @@ class _Search:
             self._take(found)
         if background.error is not None:
             raise background.error
+        return not background.is_alive()
 
     def _take(self, found: "Queue[Found]", *, wait_s: float = 0.0) -> None:
         """Offer the schedules that a background search has found since last time."""
@@ -286,10 +307,11 @@ class _Search:
 
     def _offer(self, rows: tuple[Row, ...], source: str, starts: Starts | None = None) -> int:
         """Keep an order if it is the best so far, and return its objective."""
-        timeline = simulate(Schedule(self._problem, rows, starts, source=source))
-        objective = timeline.objective_ticks
+        if starts is None:
+            starts = earliest_starts(self._problem, rows)
+        objective = objective_of(self._problem, rows, starts)
         if self._best is None or objective < self._objective:
-            self._best = replace(timeline.schedule, starts=timeline.starts)
+            self._best = Schedule(self._problem, rows, starts, source=source)
             self._objective = objective
             if self._on_progress is not None:
                 seconds = monotonic() - self._began

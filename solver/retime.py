@@ -1,14 +1,21 @@
-"""Starts that make the span of an order least."""
+"""The objective of given starts, and starts that make the span of an order least."""
 
 from collections.abc import Sequence
 from time import monotonic
 
 from bubbleproof.schedules.ops import Row
-from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.schedule import Starts
 from bubbleproof.schedules.simulate import earliest_starts
 
 _PASSES = 20
+
+
+def objective_of(problem: Problem, rows: Sequence[Row], starts: Starts) -> int:
+    """Return the makespan or the span that starts give an order, in ticks."""
+    if problem.objective is Objective.SPAN:
+        return _span(problem, rows, starts)
+    return max(_ends(problem, rows, starts), default=0)
 
 
 def least_span_starts(

@@ -13,26 +13,36 @@ from dataclasses import dataclass
 from math import ceil
 from threading import Thread
 
-import numba
 import numpy as np
 
 from bubbleproof.schedules.ops import OpKind, Row
 from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.dispatch import (
+    BACKLOG,
+    BACKWARD_FIRST,
+    FORWARD_FIRST,
+    FUSED,
+    GAP,
+    IN_FLIGHT,
+    PATIENCE,
+    RESERVE,
     Compiled,
     Rules,
     compile_problem,
+    copy_into,
     decode,
     dispatch,
     order_buffer,
+    score,
 )
 from bubbleproof.solver.times import LeastTimes
 
 _STEPS_PER_ROUND = 4_000_000
 """Ops dispatched in one annealing run: a fraction of a second."""
 _ELITE = 4
-_IDLE_WEIGHT = 0.3
-"""How much the mean over devices counts beside the largest, so that small gains show."""
+_HEATS = (0.1, 0.01, 1.0, 0.02)
+"""In units of the longest F or I: most runs climb, some wander."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +67,11 @@ def tuned(problem: Problem, *, workers: int, seed: int, target: int) -> Iterator
     target
         The objective in ticks at which a run may stop.
     """
-    compiled = compile_problem(problem)
+    arrays = compile_problem(problem)
     span = problem.objective is Objective.SPAN
-    ops = int(3 * compiled.microbatches.sum())
+    ops = int(3 * arrays.microbatches.sum())
     steps = max(20, _STEPS_PER_ROUND // ops)
-    starts = list(_first_rules(problem))
+    starts = list(first_rules(problem))
     elite: list[Found] = []
     best: int | None = None
     scale = max(1, max(map(max, (problem.cost.F, problem.cost.I))))
@@ -70,10 +80,8 @@ def tuned(problem: Problem, *, workers: int, seed: int, target: int) -> Iterator
     turn = 0
 
     def anneal(rules: Rules, run_seed: int, heat: float) -> None:
-        order = order_buffer(compiled)
-        objective = _anneal(
-            compiled, rules, order, span, free, steps, heat, scale, run_seed, target
-        )
+        order = order_buffer(arrays)
+        objective = _anneal(arrays, rules, order, span, free, steps, heat, scale, run_seed, target)
         if objective >= 0:
             elite.append(Found(int(objective), rules))
 
@@ -82,8 +90,8 @@ def tuned(problem: Problem, *, workers: int, seed: int, target: int) -> Iterator
         for _ in range(workers):
             fresh = turn < len(starts) or turn % 3 == 0 or not elite
             base = starts[turn % len(starts)] if fresh else elite[rng.integers(len(elite))].rules
-            rules = _copy(base)
-            heat = scale * (2.0, 0.2, 0.5)[turn % 3]
+            rules = Rules(base.stage.copy(), base.device.copy())
+            heat = scale * _HEATS[turn % len(_HEATS)]
             # Daemons, so that a program that ends does not wait for a compilation.
             arguments = (rules, int(rng.integers(2**31)), heat)
             runs.append(Thread(target=anneal, args=arguments, daemon=True))
@@ -92,23 +100,23 @@ def tuned(problem: Problem, *, workers: int, seed: int, target: int) -> Iterator
             run.start()
         for run in runs:
             run.join()
-        elite.sort(key=lambda found: (found.objective, found.rules.in_flight.tolist()))
+        elite.sort(key=lambda found: (found.objective, found.rules.stage.tolist()))
         del elite[_ELITE:]
         if elite and (best is None or elite[0].objective < best):
             best = elite[0].objective
-            yield _rows(problem, compiled, elite[0].rules)
+            yield _rows(problem, arrays, elite[0].rules)
         else:
             yield ()
 
 
-def _rows(problem: Problem, compiled: Compiled, rules: Rules) -> tuple[Row, ...]:
-    order = order_buffer(compiled)
+def _rows(problem: Problem, arrays: Compiled, rules: Rules) -> tuple[Row, ...]:
+    order = order_buffer(arrays)
     edges = np.zeros((2, problem.devices), np.int64)
-    dispatch(compiled, rules, order, edges[0], edges[1])
+    dispatch(arrays, rules, order, edges[0], edges[1])
     return decode(problem, order)
 
 
-def _first_rules(problem: Problem) -> Iterator[Rules]:
+def first_rules(problem: Problem) -> Iterator[Rules]:
     """Yield the rules of the plain policies: how far ahead, and who goes first."""
     times = LeastTimes(problem)
     stages, devices = problem.stages, problem.devices
@@ -137,117 +145,84 @@ def _first_rules(problem: Problem) -> Iterator[Rules]:
                 else max(1, ceil(ahead * times.turnaround(s) / period))
                 for s in range(stages)
             ]
-            yield Rules(
-                in_flight=np.array(in_flight, np.int64),
-                reserve=later.copy(),
-                forward_first=position.copy(),
-                backward_first=position + backward_first,
-                backlog=np.full(devices, stages * most + 1, np.int64),
-                gap=np.ones(devices),
-                patience=np.zeros(devices, np.int64),
-                fused=np.full(stages, fused),
-            )
+            stage = np.zeros((5, stages))
+            stage[IN_FLIGHT], stage[RESERVE] = in_flight, later
+            stage[FORWARD_FIRST], stage[BACKWARD_FIRST] = position, position + backward_first
+            stage[FUSED] = fused
+            device = np.zeros((3, devices))
+            device[BACKLOG], device[GAP] = stages * most + 1, 1
+            yield Rules(stage, device)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _anneal(problem, rules, order, span, free, steps, heat, scale, seed, target):
     """Anneal rules in place; they end as the best seen. Return their objective; -1 for none."""
     np.random.seed(seed)
-    devices, stages = problem.room.size, problem.device.size
-    most = problem.microbatches.max()
+    devices, most = problem.room.size, problem.microbatches.max()
     grain = max(1, problem.allocate[0].max())
     begin, end = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
     best, current = -1, np.inf
     if dispatch(problem, rules, order, begin, end):
-        best, current = _score(begin, end, span)
-    kept, champion = _copy(rules), _copy(rules)
+        best, current = score(begin, end, span)
+    stage, device = rules.stage, rules.device
+    kept_stage, kept_device = stage.copy(), device.copy()
+    best_stage, best_device = stage.copy(), device.copy()
     for step in range(steps):
         if 0 <= best <= target:
             break
-        _assign(kept, rules)
+        copy_into(stage, kept_stage)
+        copy_into(device, kept_device)
         for _ in range(1 + (np.random.random() < 0.3)):
-            _mutate(rules, devices, stages, most, grain, scale, free)
+            _mutate(stage, device, most, grain, scale, free)
         if dispatch(problem, rules, order, begin, end):
-            objective, score = _score(begin, end, span)
+            objective, value = score(begin, end, span)
             cooled = heat * (1 - step / steps) + 1e-9
-            if score <= current or np.random.random() < np.exp((current - score) / cooled):
-                current = score
+            if value <= current or np.random.random() < np.exp((current - value) / cooled):
+                current = value
                 if best < 0 or objective < best:
                     best = objective
-                    _assign(champion, rules)
+                    copy_into(stage, best_stage)
+                    copy_into(device, best_device)
                 continue
-        _assign(rules, kept)
-    _assign(rules, champion)
+        copy_into(kept_stage, stage)
+        copy_into(kept_device, device)
+    copy_into(best_stage, stage)
+    copy_into(best_device, device)
     return best
 
 
-@numba.njit(cache=True, nogil=True)
-def _score(begin, end, span):
-    """Return the objective, and what annealing minimizes: also a share of the mean."""
-    largest, total = 0, 0
-    for device in range(begin.size):
-        value = end[device]
-        if span and begin[device] >= 0:
-            value -= begin[device]
-        largest = max(largest, value)
-        total += value
-    return largest, largest + _IDLE_WEIGHT * total / begin.size
-
-
-@numba.njit(cache=True, nogil=True)
-def _mutate(rules, devices, stages, most, grain, scale, free):
+@compiled
+def _mutate(stage, device, most, grain, scale, free):
     """Change one kind of rule on one stage or device, a run of them, or all."""
     kind = np.random.randint(8 if free else 7)
-    size = stages if kind in (0, 1, 2, 3, 7) else devices
-    first, last = 0, size
+    rules, row = (stage, kind) if kind <= BACKWARD_FIRST else (device, kind - 4)
+    if kind == 7:
+        rules, row = stage, FUSED
+    first, last = 0, rules.shape[1]
     spread = np.random.random()
     if spread < 0.9:
-        first = np.random.randint(size)
-        last = first + 1 if spread < 0.6 else first + 1 + np.random.randint(size - first)
+        first = np.random.randint(last)
+        last = first + 1 if spread < 0.6 else first + 1 + np.random.randint(last - first)
     step = 1 if np.random.random() < 0.5 else -1
     if np.random.random() < 0.2:
         step *= 2
     value = np.random.random()
     for place in range(first, last):
-        if kind == 0:
-            rules.in_flight[place] = max(1, min(most, rules.in_flight[place] + step))
-        elif kind == 1:
-            rules.reserve[place] = max(0, rules.reserve[place] + step * grain)
-        elif kind == 2:
-            rules.forward_first[place] = value
-        elif kind == 3:
-            rules.backward_first[place] = value + 0.2
-        elif kind == 4:
-            rules.backlog[place] = max(1, min(most + 1, rules.backlog[place] + step))
-        elif kind == 5:
-            rules.gap[place] = 1.5 * value if value > 0.1 else 0.0
-        elif kind == 6:
-            rules.patience[place] = 0 if value < 0.4 else int(2 * value * scale)
+        old = rules[row, place]
+        if kind == IN_FLIGHT:
+            new = max(1, min(most, old + step))
+        elif kind == RESERVE:
+            new = max(0, old + step * grain)
+        elif kind == FORWARD_FIRST:
+            new = value
+        elif kind == BACKWARD_FIRST:
+            new = value + 0.2
+        elif kind == 4 + BACKLOG:
+            new = max(1, min(most + 1, old + step))
+        elif kind == 4 + GAP:
+            new = 1.5 * value if value > 0.1 else 0.0
+        elif kind == 4 + PATIENCE:
+            new = 0 if value < 0.4 else int(2 * value * scale)
         else:
-            rules.fused[place] = value < 0.5
-
-
-@numba.njit(cache=True, nogil=True)
-def _copy(rules):
-    return Rules(
-        rules.in_flight.copy(),
-        rules.reserve.copy(),
-        rules.forward_first.copy(),
-        rules.backward_first.copy(),
-        rules.backlog.copy(),
-        rules.gap.copy(),
-        rules.patience.copy(),
-        rules.fused.copy(),
-    )
-
-
-@numba.njit(cache=True, nogil=True)
-def _assign(target, source):
-    target.in_flight[:] = source.in_flight
-    target.reserve[:] = source.reserve
-    target.forward_first[:] = source.forward_first
-    target.backward_first[:] = source.backward_first
-    target.backlog[:] = source.backlog
-    target.gap[:] = source.gap
-    target.patience[:] = source.patience
-    target.fused[:] = source.fused
+            new = 1.0 if value < 0.5 else 0.0
+        rules[row, place] = new

@@ -213,6 +213,7 @@ def test_many_blocked_devices_are_cut_short() -> None:
 SHAPES: dict[str, tuple[Sequence[str], tuple[tuple[int, ...], ...] | None]] = {
     "1 rows for 2 devices": (["0F0"], None),
     "device 1 runs 7F0, but the stages are 0..1": (["0F0", "7F0"], None),
+    r"device 0 runs 0F9, but the microbatches are 0\.\.": (["0F9", "1F0"], None),
     "the starts do not fit the rows": (["0F0", "1F0"], ((0,), (1, 2))),
     r"cost\.pair allows no pair": (["0F0 (0F1;0B0)OVERLAP_F_B", ""], ((0, 1), ())),
 }

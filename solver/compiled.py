@@ -1,0 +1,17 @@
+"""Compilation of inner loops, kept on disk where that is possible."""
+# pyright: basic
+# numba has no types of its own.
+
+import numba
+
+
+def compiled(function):
+    """Compile a function of arrays; threads may run it side by side.
+
+    The machine code is kept beside the source or in the user's cache. Where neither can be
+    written, each process compiles for itself.
+    """
+    try:
+        return numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        return numba.njit(nogil=True)(function)

@@ -1,0 +1,275 @@
+"""Search among the orders themselves: simulated annealing with moves of whole runs.
+
+A move shifts one op in its device's row, or the same op of a run of consecutive microbatches, by
+a few places, on one device or on several neighbours at once. A device's order alone decides its
+memory, and one longest-path pass decides all times, so a move is judged in a few microseconds per
+hundred ops.
+"""
+# pyright: basic
+# numba compiles these functions and has no types of its own.
+
+from collections.abc import Iterator, Sequence
+from threading import Thread
+
+import numpy as np
+
+from bubbleproof.schedules.ops import Op, Row
+from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.solver.compiled import compiled
+from bubbleproof.solver.dispatch import (
+    FORWARD,
+    KINDS,
+    WEIGHT,
+    Ints,
+    compile_problem,
+    copy_into,
+    decode,
+    score,
+)
+
+_OPS_PER_ROUND = 8_000_000
+_HEATS = (0.05, 0.5, 0.01, 0.2)
+
+
+def reordered(
+    problem: Problem, rows: Sequence[Row], *, workers: int, seed: int, target: int
+) -> Iterator[tuple[Row, ...]]:
+    """Yield better and better orders, or none after a round without progress, for ever.
+
+    Parameters
+    ----------
+    problem
+        A feasible problem.
+    rows
+        A valid order without pairs, each stage and kind in the order of the microbatches.
+    workers, seed, target
+        As for ``tune.tuned``.
+    """
+    arrays = compile_problem(problem)
+    span = problem.objective is Objective.SPAN
+    best_order = encode(problem, rows)
+    steps = max(50, _OPS_PER_ROUND // sum(map(len, rows)))
+    scale = max(1, max(map(max, (problem.cost.F, problem.cost.I))))
+    rng = np.random.default_rng(seed)
+    best: int | None = None
+    turn = 0
+
+    def anneal(order: Ints, run_seed: int, heat: float) -> None:
+        objective = _anneal(arrays, order, span, steps, heat, run_seed, target)
+        results.append((int(objective), order))
+
+    while True:
+        results: list[tuple[int, Ints]] = []
+        runs: list[Thread] = []
+        for _ in range(workers):
+            heat = scale * _HEATS[turn % len(_HEATS)]
+            arguments = (best_order.copy(), int(rng.integers(2**31)), heat)
+            runs.append(Thread(target=anneal, args=arguments, daemon=True))
+            turn += 1
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.join()
+        objective, order = min(results, key=lambda result: (result[0], result[1].tolist()))
+        if best is None or objective <= best:
+            improved = best is None or objective < best
+            best, best_order = objective, order
+            yield decode(problem, order) if improved else ()
+        else:
+            yield ()
+
+
+def encode(problem: Problem, rows: Sequence[Row]) -> Ints:
+    """Return rows without pairs as ``dispatch`` writes them."""
+    most = max(problem.microbatches)
+    first = [problem.microbatches_of_stage(stage).start for stage in range(problem.stages)]
+    order = np.full((len(rows), max(map(len, rows))), -1, np.int64)
+    for device, row in enumerate(rows):
+        for position, op in enumerate(row):
+            if not isinstance(op, Op):
+                raise ValueError(f"{op}: an order without pairs is needed")
+            place = KINDS.index(op.kind) * problem.stages + op.stage
+            order[device, position] = place * most + op.microbatch - first[op.stage]
+    return order
+
+
+@compiled
+def evaluate(problem, order, length, begin, end, ends):
+    """Fill in the first start and last end of every device; False if the order cannot run.
+
+    ``ends`` is [F or backward, stage, microbatch], filled with -1 for what has not run.
+    """
+    previous, following, device_of = problem.previous, problem.following, problem.device
+    duration = problem.duration
+    forward_lag, backward_lag = problem.forward_lag, problem.backward_lag
+    devices, stages = begin.size, device_of.size
+    most = ends.shape[2]
+    place = np.zeros(devices, np.int64)
+    ends[:] = -1
+    begin[:] = -1
+    end[:] = 0
+    stack = np.arange(devices)
+    queued = np.ones(devices, np.bool_)
+    height, done = devices, 0
+    while height:
+        height -= 1
+        device = stack[height]
+        queued[device] = False
+        now = end[device]
+        while place[device] < length[device]:
+            code = order[device, place[device]]
+            index = code % most
+            kind, stage = code // most // stages, code // most % stages
+            ready = now
+            near, woken = -1, -1
+            if kind == FORWARD:
+                near = previous[stage]
+                if near >= 0:
+                    if ends[0, near, index] < 0:
+                        break
+                    ready = max(ready, ends[0, near, index] + forward_lag[stage])
+                woken = following[stage]
+            elif kind == WEIGHT:
+                if ends[1, stage, index] < 0:
+                    break
+            else:
+                if ends[0, stage, index] < 0:
+                    break
+                near = following[stage]
+                if near >= 0:
+                    if ends[1, near, index] < 0:
+                        break
+                    ready = max(ready, ends[1, near, index] + backward_lag[stage])
+                woken = previous[stage]
+            now = ready + duration[kind, stage]
+            if begin[device] < 0:
+                begin[device] = ready
+            if kind != WEIGHT:
+                ends[0 if kind == FORWARD else 1, stage, index] = now
+                if woken >= 0:
+                    other = device_of[woken]
+                    if other != device and not queued[other]:
+                        queued[other] = True
+                        stack[height] = other
+                        height += 1
+            place[device] += 1
+            done += 1
+        end[device] = now
+    return done == length.sum()
+
+
+@compiled
+def _anneal(problem, order, span, steps, heat, seed, target):
+    """Anneal an order in place; it ends as the best seen. Return its objective."""
+    np.random.seed(seed)
+    devices, width = order.shape
+    stages, most = problem.device.size, problem.microbatches.max()
+    allocate, free, room = problem.allocate, problem.free, problem.room
+    device_of = problem.device
+    length = np.zeros(devices, np.int64)
+    position = np.full(4 * stages * most, -1, np.int64)
+    for device in range(devices):
+        for place in range(width):
+            if order[device, place] >= 0:
+                position[order[device, place]] = place
+                length[device] = place + 1
+    begin, end = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
+    ends = np.zeros((2, stages, most), np.int64)
+    evaluate(problem, order, length, begin, end, ends)
+    best, current = score(begin, end, span)
+    champion, saved = order.copy(), order.copy()
+    touched = np.zeros(devices, np.int64)
+    for step in range(steps):
+        if best <= target:
+            break
+        device = np.random.randint(devices)
+        if length[device] == 0:
+            continue
+        code = order[device, np.random.randint(length[device])]
+        kind, stage, index = code // most // stages, code // most % stages, code % most
+        distance = 1 + int(np.random.random() ** 2 * 8)
+        if np.random.random() < 0.5:
+            distance = -distance
+        until, how_many = index + 1, np.random.random()
+        if how_many > 0.7:
+            until = problem.microbatches[stage]
+        elif how_many > 0.4:
+            until += np.random.randint(problem.microbatches[stage] - index)
+        neighbours = np.random.randint(devices) if np.random.random() < 0.25 else 0
+
+        count, valid, changed = 0, True, False
+        for other in range(stage, min(stages, stage + neighbours + 1)):
+            device = device_of[other]
+            for place in range(count):
+                valid &= touched[place] != device
+            if not valid:
+                valid = True
+                break
+            touched[count] = device
+            count += 1
+            for place in range(length[device]):
+                saved[device, place] = order[device, place]
+            until_here = min(until, problem.microbatches[other])
+            for step_in_run in range(index, until_here):
+                run = step_in_run if distance < 0 else until_here - 1 - (step_in_run - index)
+                moved = (kind * stages + other) * most + run
+                if position[moved] >= 0:
+                    changed |= _shift(
+                        order, device, length[device], position, moved, distance, stages, most
+                    )
+            if not _fits(order, device, length[device], allocate, free, room[device], most):
+                valid = False
+                break
+        if valid and changed and evaluate(problem, order, length, begin, end, ends):
+            objective, value = score(begin, end, span)
+            cooled = heat * (1 - step / steps) + 1e-9
+            if value <= current or np.random.random() < np.exp((current - value) / cooled):
+                current = value
+                if objective < best:
+                    best = objective
+                    copy_into(order, champion)
+                continue
+        for place in range(count):
+            device = touched[place]
+            for back in range(length[device]):
+                order[device, back] = saved[device, back]
+                position[order[device, back]] = back
+    copy_into(champion, order)
+    return best
+
+
+@compiled
+def _shift(order, device, length, position, code, distance, stages, most):
+    """Move an op in its row, up to the next op that it has to stay behind or ahead of."""
+    kind, stage, index = code // most // stages, code // most % stages, code % most
+    here = position[code]
+    there = max(0, min(length - 1, here + distance))
+    step = 1 if there > here else -1
+    while here != there:
+        near = order[device, here + step]
+        near_kind, near_stage, near_index = (
+            near // most // stages,
+            near // most % stages,
+            near % most,
+        )
+        if near_stage == stage and (near_kind == kind or near_index == index):
+            break
+        order[device, here], position[near] = near, here
+        here += step
+    moved = position[code] != here
+    order[device, here], position[code] = code, here
+    return moved
+
+
+@compiled
+def _fits(order, device, length, allocate, free, room, most):
+    stages = allocate.shape[1]
+    held = 0
+    for place in range(length):
+        op = order[device, place] // most
+        kind, stage = op // stages, op % stages
+        held += allocate[kind, stage]
+        if held > room:
+            return False
+        held -= free[kind, stage]
+    return True
