@@ -38,6 +38,10 @@ at one instant blocks come before transfers. When the times hold, therefore:
 - a RECV is as late as that allows. It stands behind every block of its device that ends by the
   time when its data is made, and before the block that then runs: behind that one, the message
   would be ready and wait for the device.
+
+That is best where posts do not block, as with NCCL and gloo. Under rendezvous the program ends as
+well, but later than in the times of the schedule: a device then stands at a RECV until the data is
+made, and a SEND until the receiver comes to it.
 """
 
 from collections.abc import Mapping
