@@ -29,7 +29,6 @@ def chart(timeline: Timeline, width: int) -> Text:
     whole = max(1, timeline.makespan_ticks)
     text = Text(no_wrap=True, overflow="crop")
     for device, row in enumerate(timeline.schedule.rows):
-        line = Text(IDLE * columns, style="dim")
         cells = list(IDLE * columns)
         styles: list[tuple[int, int, str]] = []
         several = len(problem.placement.stages_of_device[device]) > 1
@@ -39,8 +38,8 @@ def chart(timeline: Timeline, width: int) -> Text:
             end = min(columns, max(end, begin + 1))
             if begin < end and timeline.ends[device][index] > timeline.starts[device][index]:
                 cells[begin:end] = _label(block, end - begin, several=several)
-                styles.append((begin, end, f"black on {_colours(block)[index % 2]}"))
-        line = Text("".join(cells))
+                styles.append((begin, end, f"not dim black on {_colours(block)[index % 2]}"))
+        line = Text("".join(cells), style="dim")
         for begin, end, style in styles:
             line.stylize(style, begin, end)
         text.append(f"{device:>{name}} ")
