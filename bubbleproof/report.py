@@ -79,14 +79,13 @@ def progress_line(state: Progress | None, problem: Problem, seconds_left: float)
 
 def devices(timeline: Timeline) -> RenderableType:
     """Return how every device spends the makespan, and the most memory that it holds."""
-    problem = timeline.schedule.problem
+    problem, peaks = timeline.schedule.problem, timeline.peak_memory
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("device", "work", "waiting", "transfer", "tail", "peak memory", "limit"):
         table.add_column(title, justify="left" if title == "device" else "right")
     table.add_column("peak at", no_wrap=True)
-    for device, bubble in enumerate(timeline.bubbles):
+    for device, (bubble, peak) in enumerate(zip(timeline.bubbles, peaks, strict=True)):
         limit = problem.memory.limit[device]
-        peak = timeline.peak_memory[device]
         busy = timeline.makespan_ticks - bubble.total
         spent = (busy, bubble.waiting, bubble.transfer, bubble.tail)
         table.add_row(
