@@ -31,13 +31,7 @@ class Candidate:
     @property
     def device_over_limit(self) -> int | None:
         """The device that exceeds its memory limit most; None where all fit."""
-        memory = self.timeline.memory
-        limits = self.timeline.schedule.problem.memory.limit
-        excess = [
-            0 if limit is None else max(grains for _, grains in curve) - limit
-            for curve, limit in zip(memory, limits, strict=True)
-        ]
-        return excess.index(max(excess)) if max(excess) > 0 else None
+        return self.timeline.device_over_limit
 
     @property
     def weight_copies(self) -> int:
