@@ -163,7 +163,7 @@ def compute_only_text(schedule: Schedule) -> str:
     """
     require_one_chain(schedule.problem)
     require_all_rows(schedule.problem, schedule.rows)
-    # A device without ops needs a cell: a blank line is no row to torch's reader.
+    # An idle device has an empty cell: a blank line is refused on reading, as a likely slip.
     return "".join(",".join(map(str, row)) + "\n" if row else ",\n" for row in schedule.rows)
 
 

@@ -32,8 +32,8 @@ def require_compute_only(schedule: Schedule) -> None:
     for device, row in enumerate(schedule.rows):
         if not row:
             raise ValueError(
-                f"device {device} runs nothing; torch takes an empty line for the end of the file, "
-                "so each device needs a stage"
+                f"device {device} runs nothing; torch's runtime takes its rank from its first "
+                "stage, so each device needs one"
             )
     last = placement.stages - 1
     forwards = [

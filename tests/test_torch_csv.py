@@ -186,7 +186,7 @@ def test_the_inferred_placement_has_its_name_where_it_has_one() -> None:
 
 
 def test_an_idle_device_is_a_line_with_a_comma(tmp_path: Path) -> None:
-    """A blank line would be no row to read back."""
+    """A blank line would be a device to torch, too, but is refused when it is read back."""
     problem = Problem(
         devices=2, placement={"device_of_stage": [0]}, microbatches=1, cost=COST, backward="fused"
     )
