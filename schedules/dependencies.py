@@ -1,4 +1,9 @@
-"""What an op waits for and what it hands on (DESIGN 3)."""
+"""What an op waits for and what it hands on.
+
+F(s, m) waits for F(previous stage of its chain, m). I and B wait for F(s, m) and for the I or B of
+the next stage; W(s, m) waits for I(s, m). A B hands on its gradient at its end. Between stages on
+different devices comes a transfer's time.
+"""
 
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.problem import Problem

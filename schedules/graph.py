@@ -1,4 +1,4 @@
-"""The dependency DAG of a problem's ops (DESIGN 3), as a networkx DiGraph."""
+"""The dependency DAG of a problem's ops (rules in ``dependencies``), as a networkx DiGraph."""
 
 from collections.abc import Iterable, Iterator
 

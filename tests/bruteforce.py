@@ -1,4 +1,4 @@
-"""The least objective of a tiny problem by trying every order, written from DESIGN 3 alone.
+"""The least objective of a tiny problem by trying every order, from verify/SPEC.md alone.
 
 Nothing of the solver, the DAG or the simulator is used, and microbatches may overtake each other.
 Every choice of fused backwards and of pairs is tried. Devices get their orders one after the
