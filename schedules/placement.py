@@ -89,6 +89,10 @@ class Placement:
         """Number of stages."""
         return len(self.device_of_stage)
 
+    def chain(self, stage: int) -> tuple[int, ...]:
+        """Return the stages of a stage's chain, in order."""
+        return self.chains[self.chain_of_stage[stage]]
+
     def __str__(self) -> str:
         """The name, or the devices of the stages where there is none."""
         return self.name if self.name != "explicit" else f"explicit {list(self.device_of_stage)}"

@@ -128,9 +128,9 @@ def _through(times: LeastTimes, inner: int, outer: int | None) -> Bound:
     def way_in(stage: int) -> int:
         if outer is None:
             return times.up(times.first_in_chain(stage), stage)
-        chain = times.problem.placement.chains[times.problem.placement.chain_of_stage[stage]]
-        device_of = times.problem.placement.device_of_stage
-        return times.up(next(s for s in chain if device_of[s] == outer), stage)
+        placement = times.problem.placement
+        on_outer = (s for s in placement.chain(stage) if placement.device_of_stage[s] == outer)
+        return times.up(next(on_outer), stage)
 
     firsts = [part.stages[0] for part in parts]
     terms = {

@@ -119,16 +119,16 @@ class LeastTimes:
 
     def first_in_chain(self, stage: int) -> int:
         """Return the first stage of a stage's chain."""
-        return self.problem.placement.chains[self.problem.placement.chain_of_stage[stage]][0]
+        return self.problem.placement.chain(stage)[0]
 
     def onward(self, stage: int) -> tuple[int, ...]:
         """Return the stages of the chain from this one on."""
-        chain = self.problem.placement.chains[self.problem.placement.chain_of_stage[stage]]
+        chain = self.problem.placement.chain(stage)
         return chain[chain.index(stage) :]
 
     def turnaround(self, stage: int) -> int:
         """Return the least time from the start of F(s, m) to the start of its backward."""
-        last = self.problem.placement.chains[self.problem.placement.chain_of_stage[stage]][-1]
+        last = self.problem.placement.chain(stage)[-1]
         return self.up(stage, last) + self.forward[last] + self.down(last, stage)
 
     def way_back(self, stage: int, outer: int | None) -> int:
@@ -137,7 +137,7 @@ class LeastTimes:
         That is the backward and W of the outer device's first stage in the chain; without an
         outer device, of any stage before.
         """
-        chain = self.problem.placement.chains[self.problem.placement.chain_of_stage[stage]]
+        chain = self.problem.placement.chain(stage)
         targets = list(chain[: chain.index(stage) + 1])
         if outer is not None:
             device_of = self.problem.placement.device_of_stage
