@@ -82,7 +82,7 @@ def read_cost(words: Words, placement: Placement, backward: Backward) -> Cost:
     """
     known(words, ("F", "I", "W", "B", "pair", "transfer"), "cost")
     given = {
-        kind: per_stage(words[kind], placement, f"cost.{kind}")
+        kind: per_stage(words[kind], placement.replica_of, f"cost.{kind}")
         for kind in ("F", "I", "W", "B")
         if words.get(kind) is not None
     }

@@ -87,7 +87,7 @@ def read_memory(words: Words, placement: Placement, backward: Backward) -> Memor
     static = (
         (Fraction(0),) * stages
         if words.get("static") is None
-        else per_stage(words["static"], placement, "memory.static")
+        else per_stage(words["static"], placement.replica_of, "memory.static")
     )
     limit = per_device(words.get("limit"), placement.devices, "memory.limit")
     for stage, number in enumerate(static):
@@ -152,7 +152,7 @@ def _changes(
     is_change = len(value) == 2 and not any(is_list(item) for item in value)
     if is_change and placement.stages != 2:
         return (_change(value, where),) * placement.stages
-    items = spread(value, placement, where)
+    items = spread(value, placement.replica_of, where)
     return tuple(_change(item, f"{where}[{stage}]") for stage, item in enumerate(items))
 
 

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from bubbleproof.schedules.quantity import shown
+from bubbleproof.schedules.words import is_list
 
 PlacementWords: TypeAlias = str | Mapping[str, object]
 """A placement as a file writes it: a name, or ``{"device_of_stage": [...], "chains": [...]}``."""
@@ -220,7 +221,7 @@ def _parse_explicit(words: Mapping[str, object], devices: int) -> Placement:
     chains = words.get("chains")
     if chains is None:
         return explicit(devices, device_of_stage)
-    if not _is_list(chains) or not chains:
+    if not is_list(chains) or not chains:
         raise ValueError("placement.chains: a list of lists of stages is expected")
     read = [
         _whole_numbers(chain, f"placement.chains[{index}]") for index, chain in enumerate(chains)
@@ -232,7 +233,7 @@ def _parse_explicit(words: Mapping[str, object], devices: int) -> Placement:
 
 
 def _whole_numbers(value: object, where: str) -> tuple[int, ...]:
-    if not _is_list(value):
+    if not is_list(value):
         raise ValueError(f"{where}: a list of whole numbers is expected, not {shown(value)}")
     numbers: list[int] = []
     for index, item in enumerate(value):
@@ -254,7 +255,3 @@ def _one_chain(name: str, devices: int, device_of_stage: Sequence[int]) -> Place
 def _zigzag(devices: int, chunks: int) -> tuple[int, ...]:
     down = tuple(range(devices))
     return tuple(d for chunk in range(chunks) for d in (down[::-1] if chunk % 2 else down))
-
-
-def _is_list(value: object) -> TypeGuard[Sequence[object]]:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

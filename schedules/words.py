@@ -6,7 +6,6 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TypeAlias, TypeGuard, TypeVar
 
-from bubbleproof.schedules.placement import Placement
 from bubbleproof.schedules.quantity import exact, shown
 
 Words: TypeAlias = Mapping[str, object]
@@ -17,25 +16,26 @@ MOST_OPS = 20_000_000
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
-def per_stage(value: object, placement: Placement, where: str) -> tuple[Fraction, ...]:
+def per_stage(value: object, replica_of: Sequence[int], where: str) -> tuple[Fraction, ...]:
     """Read one number for all stages, or a list with one for each (replicas may be left out)."""
     if not is_list(value):
-        return (exact(value, where),) * placement.stages
-    items = spread(value, placement, where)
+        return (exact(value, where),) * len(replica_of)
+    items = spread(value, replica_of, where)
     return tuple(exact(item, f"{where}[{stage}]") for stage, item in enumerate(items))
 
 
-def spread(value: Sequence[object], placement: Placement, where: str) -> list[object]:
+def spread(value: Sequence[object], replica_of: Sequence[int], where: str) -> list[object]:
     """Give each stage its item: of a list for all stages, or for all that are no replicas."""
-    own = [stage for stage in range(placement.stages) if placement.replica_of[stage] == stage]
-    if len(value) == placement.stages:
+    stages = len(replica_of)
+    own = [stage for stage in range(stages) if replica_of[stage] == stage]
+    if len(value) == stages:
         return list(value)
     if len(value) == len(own):
         item = dict(zip(own, value, strict=True))
-        return [item[placement.replica_of[stage]] for stage in range(placement.stages)]
+        return [item[original] for original in replica_of]
     raise ValueError(
-        f"{where}: {len(value)} items, but the placement has {placement.stages} stages; "
-        f"give one number, or {placement.stages} of them"
+        f"{where}: {len(value)} items, but the placement has {stages} stages; "
+        f"give one number, or {stages} of them"
     )
 
 
