@@ -92,7 +92,7 @@ class Problem:
                 "they must be the same"
             )
         put("placement", placement)
-        put("microbatches", _dealt_out(microbatches, len(placement.chains)))
+        put("microbatches", _each_chain(microbatches, len(placement.chains)))
         firsts = [0]
         for number in self.microbatches:
             firsts.append(firsts[-1] + number)
@@ -202,10 +202,15 @@ def _warnings(problem: Problem) -> Iterator[str]:
         )
 
 
-def _dealt_out(value: int | Sequence[int], chains: int) -> tuple[int, ...]:
+def dealt_out(microbatches: int, chains: int) -> tuple[int, ...]:
+    """Return how many microbatches each chain takes: as many, the first ones what is left over."""
+    each, left_over = divmod(microbatches, chains)
+    return tuple(each + (chain < left_over) for chain in range(chains))
+
+
+def _each_chain(value: int | Sequence[int], chains: int) -> tuple[int, ...]:
     if not is_list(value):
-        total = count(value, "microbatches", 1)
-        return tuple(total // chains + (chain < total % chains) for chain in range(chains))
+        return dealt_out(count(value, "microbatches", 1), chains)
     if len(value) != chains:
         raise ValueError(
             f"microbatches: {len(value)} numbers for {chains} chains; "

@@ -17,7 +17,7 @@ from bubbleproof.schedules.placement import (
     parse_placement,
     placement_words,
 )
-from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.schedules.problem import Objective, Problem, dealt_out
 from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.words import Words, choice, count, is_list, is_object, known, text
 
@@ -158,10 +158,9 @@ def _placement(placement: Placement) -> object:
     return words
 
 
-def _microbatches(each: Sequence[int]) -> object:
-    total, chains = sum(each), len(each)
-    dealt_out = [total // chains + (chain < total % chains) for chain in range(chains)]
-    return total if list(each) == dealt_out else list(each)
+def _microbatches(each: tuple[int, ...]) -> object:
+    total = sum(each)
+    return total if each == dealt_out(total, len(each)) else list(each)
 
 
 def _cost(cost: Cost, backward: Backward) -> dict[str, object]:
