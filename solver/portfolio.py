@@ -13,7 +13,7 @@ from bubbleproof.schedules import families
 from bubbleproof.schedules.ops import Pair, Row
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.schedule import Bound, Schedule, Starts, Status
-from bubbleproof.schedules.simulate import earliest_starts
+from bubbleproof.schedules.simulate import earliest_starts, simulate
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.limits import shortages, within_limits
@@ -45,7 +45,8 @@ def solve(
     """Find the best schedule for a problem and prove how far it can be from the best of all.
 
     There is always a schedule in the result, and it is never worse than a published family that
-    fits the problem's limits. Ctrl-C ends the search early with the best so far.
+    fits the problem's limits (beyond 20,000 ops: that could be built in time). Ctrl-C ends the
+    search early with the best so far.
 
     Parameters
     ----------
@@ -72,8 +73,8 @@ def solve(
     if workers is not None and workers < 1:
         raise ValueError(f"workers: {workers} is too few; at least 1 is needed")
     began = monotonic()
+    _refuse_infeasible(problem)
     proof = _strongest_of_each(bounds(problem))
-    _refuse_infeasible(problem, proof[0])
     threads = workers or min(MOST_WORKERS, os.cpu_count() or 1)
     search = _Search(problem, proof, began, began + time_limit_s, on_progress)
     try:
@@ -86,10 +87,12 @@ def solve(
     return search.result(interrupted=False)
 
 
-def _refuse_infeasible(problem: Problem, bound: Bound) -> None:
+def _refuse_infeasible(problem: Problem) -> None:
     missing = shortages(problem)
     if not missing:
         return
+    no_limits = replace(problem.memory, limit=(None,) * problem.devices)
+    bound = bounds(replace(problem, memory=no_limits))[0]
     worst = max(missing, key=lambda shortage: shortage.least - shortage.limit)
     unit = f" {problem.memory.unit}" if problem.memory.unit else ""
     limit, least = problem.amount(worst.limit), problem.amount(worst.least)
@@ -161,12 +164,13 @@ class _Search:
         return self._problem.objective is Objective.SPAN
 
     def try_families(self) -> None:
-        """Take every published family that applies and fits.
+        """Take every published family that applies and fits, those that hold least memory first.
 
         Small ones are built whatever the time limit, so that none is ever better than the answer.
         """
-        for name in families.names():
-            if monotonic() > self._deadline and not self._quick:
+        for name in reversed(families.names()):
+            late = monotonic() - self._deadline
+            if not self._quick and late > (0.0 if self._best is not None else _GRACE_S):
                 return
             try:
                 schedule = families.build(name, self._problem)
@@ -183,8 +187,13 @@ class _Search:
         return self._problem.stages * self._problem.total_microbatches * 3 <= _QUICK_BLOCKS
 
     def try_lists(self) -> None:
-        """Take list schedules until the bound is met or their share of the time is spent."""
+        """Take list schedules until the bound is met or their share of the time is spent.
+
+        Large problems are left to compiled list scheduling where there is time for it.
+        """
         now = monotonic()
+        if not self._quick and self._deadline - now >= _TUNING_LEAST_S:
+            return
         until = now + _LISTING_SHARE * (self._deadline - now)
         for policy in policies(self._problem):
             if self._closed or (monotonic() > until and self._best is not None):
@@ -351,7 +360,7 @@ class _Search:
         if self._best is None:
             self._fallback()
         return Result(
-            schedule=self._finished(),
+            timeline=simulate(self._finished()),
             seconds=monotonic() - self._began,
             interrupted=interrupted,
             family=self._family,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.quantity import Number
 from bubbleproof.schedules.schedule import Bound, Schedule, Status
-from bubbleproof.schedules.simulate import Timeline, simulate
+from bubbleproof.schedules.simulate import Timeline
 
 
 class NoScheduleError(Exception):
@@ -20,7 +20,7 @@ class NoScheduleError(Exception):
     limit, least
         Its limit, and the least limit with which every device order exists, in the user's unit.
     bound
-        A bound on the objective that holds once the limits are met, in the user's unit.
+        A bound on the objective that holds whatever the limits are, in the user's unit.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Result:
 
     Parameters
     ----------
-    schedule
-        The schedule, with starts, objective, bound, status and proof in it.
+    timeline
+        The times of the schedule; it has its objective, bound, status and proof in it.
     seconds
         Wall time of the search.
     interrupted
@@ -57,21 +57,21 @@ class Result:
         The best published family that fits the limits, and its objective; None where none does.
     """
 
-    schedule: Schedule
+    timeline: Timeline
     seconds: float
     interrupted: bool = False
     family: str | None = None
     family_objective_ticks: int | None = None
 
     @property
+    def schedule(self) -> Schedule:
+        """The schedule."""
+        return self.timeline.schedule
+
+    @property
     def problem(self) -> Problem:
         """The problem that was solved."""
         return self.schedule.problem
-
-    @property
-    def timeline(self) -> Timeline:
-        """The times of the schedule."""
-        return simulate(self.schedule)
 
     @property
     def objective(self) -> Number:

@@ -65,7 +65,7 @@ class Scaled:
 
     def real_bound(self, bound: int) -> int:
         """Return what a bound on the scaled objective says of the real one, in ticks."""
-        return -(-(bound - self.factor + 1) // self.factor) * self.unit
+        return bound // self.factor * self.unit
 
 
 def model_size(problem: Problem) -> int:
