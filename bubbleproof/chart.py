@@ -25,7 +25,7 @@ def chart(timeline: Timeline, width: int) -> Text:
     problem = timeline.schedule.problem
     name = len(str(problem.devices - 1))
     columns = max(10, width - name - 1)
-    first = min((start for row in timeline.starts for start in row), default=0)
+    first = timeline.first_ticks
     whole = max(1, timeline.makespan_ticks)
     text = Text(no_wrap=True, overflow="crop")
     for device, row in enumerate(timeline.schedule.rows):

@@ -132,7 +132,7 @@ def _draw(timeline: Timeline, *, memory: bool, title: str | None, width_inches: 
             axes=axes,
             timeline=timeline,
             memory=memory,
-            first=min((start for row in timeline.starts for start in row), default=0),
+            first=timeline.first_ticks,
             width_points=plot_inches * _POINTS_PER_INCH,
             row_points=row_inches * _POINTS_PER_INCH,
             note_points=(right - 0.12) * _POINTS_PER_INCH,

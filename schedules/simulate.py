@@ -66,6 +66,11 @@ class Timeline:
     span_ticks: int
 
     @property
+    def first_ticks(self) -> int:
+        """The first start; 0 where nothing runs."""
+        return min((start for row in self.starts for start in row), default=0)
+
+    @property
     def makespan(self) -> Number:
         """The makespan in the problem's unit."""
         return self.schedule.problem.time(self.makespan_ticks)
