@@ -90,6 +90,11 @@ class Placement:
         """Number of stages."""
         return len(self.device_of_stage)
 
+    @property
+    def in_order(self) -> bool:
+        """Whether one chain passes all stages in ascending order, as torch's runtime does."""
+        return self.chains == (tuple(range(self.stages)),)
+
     def chain(self, stage: int) -> tuple[int, ...]:
         """Return the stages of a stage's chain, in order."""
         return self.chains[self.chain_of_stage[stage]]
@@ -197,7 +202,7 @@ def placement_words(placement: Placement) -> PlacementWords:
     if placement.name != "explicit":
         return placement.name
     words: dict[str, object] = {"device_of_stage": list(placement.device_of_stage)}
-    if placement.chains != (tuple(range(placement.stages)),):
+    if not placement.in_order:
         words["chains"] = [list(chain) for chain in placement.chains]
     return words
 

@@ -175,7 +175,7 @@ def require_one_chain(problem: Problem) -> None:
     ValueError
         If it is not one chain through all stages in ascending order.
     """
-    if problem.placement.chains != (tuple(range(problem.stages)),):
+    if not problem.placement.in_order:
         raise ValueError(
             f"placement: {problem.placement} has no CSV; torch passes every microbatch through "
             "all stages in ascending order, so save it as .json"

@@ -21,7 +21,7 @@ def require_compute_only(schedule: Schedule) -> None:
         or the last stage takes its forwards out of order.
     """
     placement = schedule.problem.placement
-    if placement.chains != (tuple(range(placement.stages)),):
+    if not placement.in_order:
         what = f"has {len(placement.chains)} chains"
         if len(placement.chains) == 1:
             what = "passes its stages in another order than 0, 1, 2, ..."
