@@ -76,10 +76,10 @@ def of_comparison(comparison: Comparison, result: Result | NoScheduleError) -> J
 
 
 def of_report(report: Report) -> Json:
-    """Return the verdict on a schedule.
+    """Return the verdict on a schedule or program.
 
-    ``deadlock`` concerns the messages of a lowered program; a schedule of ops has none. An order
-    that cannot run is a violation of the rule ``causal``.
+    ``deadlock`` concerns messages; where the ops alone cannot run, that is a violation of the rule
+    ``causal``.
     """
     return {
         "valid": report.valid,
@@ -87,8 +87,14 @@ def of_report(report: Report) -> Json:
         "span": report.span,
         "peak_memory": report.peak_memory,
         "violations": _violations(report),
-        "deadlock": None,
+        "deadlock": _deadlock(report),
     }
+
+
+def _deadlock(report: Report) -> Json:
+    if report.deadlock is None:
+        return None
+    return {"transport": report.deadlock["transport"], "blocked": report.deadlock["blocked"]}
 
 
 def _measures(timeline: Timeline) -> dict[str, Json]:

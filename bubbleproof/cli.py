@@ -1,4 +1,4 @@
-"""The command line: solve, family, compare, verify, show, export.
+"""The command line: solve, family, compare, verify, repair, show, export.
 
 Exit status: 0 fine; 1 an honest no (a rule is broken, no schedule exists); 2 the input could not
 be used, with one line that says where, what and what would be right; 130 after Ctrl-C.
@@ -84,9 +84,16 @@ ProblemFile = Annotated[Path, Parameter(help="A problem, JSON or TOML.")]
 ScheduleFile = Annotated[
     Path, Parameter(help="A schedule or a program with messages, JSON or torch's CSV.")
 ]
+ProgramFile = Annotated[
+    Path, Parameter(help="A program with messages, JSON or torch's compute_comms CSV.")
+]
 AskedProblem = Annotated[
     Path | None,
     Parameter(name="--problem", help="Take this problem instead of the schedule's own."),
+]
+TransportName = Annotated[
+    Literal["all", "buffered", "rendezvous", "pair-fifo", "rank-fifo"],
+    Parameter(name="--transport", help="How messages move; what is valid ends under all."),
 ]
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"], help="The file to write.")]
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object.")]
@@ -247,23 +254,70 @@ def compare(
 
 
 @app.command
-def verify(file: ScheduleFile, /, *, problem: AskedProblem = None, as_json: AsJson = False) -> int:
-    """Judge a schedule by every rule, independently of how it was made."""
-    from bubbleproof import answers, proofs, report
-    from bubbleproof.verify.certificate import certify
-    from bubbleproof.verify.rules import verify as judge
+def verify(
+    file: ScheduleFile,
+    /,
+    *,
+    problem: AskedProblem = None,
+    transport: TransportName = "all",
+    as_json: AsJson = False,
+) -> int:
+    """Judge a schedule or program by every rule, independently of how it was made.
 
-    schedule = _schedule(file, problem)
-    verdict = judge(schedule)
-    claims = certify(schedule)
+    A program's messages are judged as they are; a schedule gets some first.
+    """
+    from bubbleproof import answers, proofs, report
+    from bubbleproof.judging import judge
+    from bubbleproof.schedules.program import Program, schedule_of
+    from bubbleproof.verify.certificate import certify
+    from bubbleproof.verify.transports import Transport
+
+    loaded = _schedule_or_program(file, problem)
+    judgement = judge(loaded, tuple(Transport) if transport == "all" else (Transport(transport),))
+    verdict = judgement.verdict
+    claims = certify(schedule_of(loaded) if isinstance(loaded, Program) else loaded)
     worth = proofs.worth(claims, verdict)
     verdict = replace(verdict, violations=(*verdict.violations, *claims.violations))
+    for warning in verdict.warnings:
+        say(f"{file}: warning: {warning.message}")
     if as_json:
         put_json(answers.of_report(verdict))
     else:
-        put(report.verdict(verdict, schedule))
+        put(report.verdict(verdict, judgement.judged))
+        put(judgement.messages)
         put(worth)
     return FINE if verdict.valid else NO
+
+
+@app.command
+def repair(file: ProgramFile, /, *, output: Output = None, problem: AskedProblem = None) -> int:
+    """Give a program messages that arrive under every transport; what it computes stays.
+
+    Where the ops alone cannot run, no messages help, and the cycle is shown.
+    """
+    from bubbleproof.judging import repaired
+    from bubbleproof.schedules.io import load_program, program_text
+
+    if output is not None:
+        _require_place(output)
+    with _usable():
+        program = load_program(file, None if problem is None else _problem(problem))
+    form = ".csv" if (output or file).suffix.lower() == ".csv" else ".json"
+    result = repaired(program, grouped=form != ".csv")
+    if result.program is None:
+        say(f"{file}: not repaired, since no messages help what is computed")
+        return _judged(result.after, result.judged)
+    for violation in result.before.violations:
+        say(f"{file}: was {violation.rule}: {violation.message}")
+    say(f"{file}: {'as it was' if result.before.valid else 'messages rewritten'}")
+    if output is None:
+        with _usable(f"{file}: "):
+            text = program_text(result.program, form)
+        sys.stdout.write(text)
+    else:
+        _save(result.program, output)
+        say(f"written: {output}")
+    return _judged(result.after, result.judged)
 
 
 @app.command
@@ -421,11 +475,11 @@ def _schedule_or_program(file: Path, problem: Path | None) -> "Schedule | Progra
         return load_schedule_or_program(file, None if problem is None else _problem(problem))
 
 
-def _save(schedule: "Schedule", output: Path) -> None:
+def _save(value: "Schedule | Program", output: Path) -> None:
     from bubbleproof.schedules.io import save
 
     with _usable():
-        save(schedule, output)
+        save(value, output)
 
 
 def _require_certifiable(file: Path, problem: "Problem", folder: Path) -> None:

@@ -133,7 +133,7 @@ def test_version_is_the_package_s(run: Run) -> None:
         (["solve", "."], "is a folder"),
         (["family", "zb_h3", SMALL], "'zb_h3' is unknown; did you mean zb_h"),
         (["verify", SMALL], "small.toml: a schedule is JSON or CSV, not TOML"),
-        (["verify", "--transport", "gloo", "x.json"], "Unknown option: --transport"),
+        (["verify", "--transport", "gloo", "x.json"], 'Invalid value "gloo" for --transport'),
         (["export", "x.json"], "--to requires an argument"),
         (["export", "x.json", "--to", "nccl"], 'Invalid value "nccl" for --to'),
         (["show", "a\nb.json"], "there is no such file"),
