@@ -1,11 +1,10 @@
 """A program as the words of a file (``bubbleproof.program/1``), and back, without loss."""
 
-from collections.abc import Sequence
-
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.problem_words import fields, problem_of_words, words_of_problem
 from bubbleproof.schedules.program import Program, Step, parse_step
 from bubbleproof.schedules.quantity import shown
+from bubbleproof.schedules.schedule import require_all_rows
 from bubbleproof.schedules.words import is_list, text
 
 PROGRAM_FORMAT = "bubbleproof.program/1"
@@ -22,7 +21,7 @@ def words_of_program(program: Program) -> dict[str, object]:
         If there is not one row for each device, or a number of the problem has no finite decimal
         text.
     """
-    _check_rows(program.problem, program.rows)
+    require_all_rows(program.problem, program.rows)
     words: dict[str, object] = {
         "format": PROGRAM_FORMAT,
         "problem": words_of_problem(program.problem),
@@ -60,7 +59,7 @@ def program_of_words(words: object, problem: Problem | None = None) -> Program:
         rows=tuple(_row(row, device) for device, row in enumerate(rows)),
         source=text(given.get("source", ""), "source"),
     )
-    _check_rows(problem, program.rows)
+    require_all_rows(problem, program.rows)
     return program
 
 
@@ -77,10 +76,3 @@ def _step(value: object, where: str) -> Step:
         return parse_step(value)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-
-
-def _check_rows(problem: Problem, rows: Sequence[object]) -> None:
-    if len(rows) != problem.devices:
-        raise ValueError(
-            f"rows: {len(rows)} rows for {problem.devices} devices; one for each is right"
-        )

@@ -43,7 +43,7 @@ class Bound:
     ticks: int
     text: str
     device: int | None = None
-    terms: Mapping[str, int] = field(default_factory=dict[str, int])
+    terms: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +100,17 @@ def parse_rows(rows: Sequence[Sequence[str] | str]) -> tuple[Row, ...]:
                 raise ValueError(f"rows[{device}][{position}]: {error}") from None
         read.append(tuple(blocks))
     return tuple(read)
+
+
+def require_all_rows(problem: Problem, rows: Sequence[object]) -> None:
+    """Refuse rows that are not one for each device.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer.
+    """
+    if len(rows) != problem.devices:
+        raise ValueError(
+            f"rows: {len(rows)} rows for {problem.devices} devices; one for each is right"
+        )

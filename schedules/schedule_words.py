@@ -19,7 +19,14 @@ from bubbleproof.schedules.problem_words import (
     words_of_problem,
 )
 from bubbleproof.schedules.quantity import FINEST, LARGEST, exact, shown
-from bubbleproof.schedules.schedule import Bound, Schedule, Starts, Status, parse_rows
+from bubbleproof.schedules.schedule import (
+    Bound,
+    Schedule,
+    Starts,
+    Status,
+    parse_rows,
+    require_all_rows,
+)
 from bubbleproof.schedules.words import choice, count, is_list, is_object, known, text
 
 SCHEDULE_FORMAT = "bubbleproof.schedule/1"
@@ -206,10 +213,7 @@ def _start(item: object, device: int, position: int) -> int:
 
 
 def _check_shape(problem: Problem, rows: Sequence[Row], starts: Starts | None) -> None:
-    if len(rows) != problem.devices:
-        raise ValueError(
-            f"rows: {len(rows)} rows for {problem.devices} devices; one for each is right"
-        )
+    require_all_rows(problem, rows)
     if starts is None:
         return
     if len(starts) != len(rows):

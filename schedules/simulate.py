@@ -10,7 +10,7 @@ from bubbleproof.schedules.dependencies import inputs, output
 from bubbleproof.schedules.ops import Block, Op, OpKind, Row, ops_of
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.quantity import Number
-from bubbleproof.schedules.schedule import Schedule, Starts
+from bubbleproof.schedules.schedule import Schedule, Starts, require_all_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +272,7 @@ def _needs(problem: Problem, stage: int, width: int) -> dict[OpKind, list[tuple[
 
 
 def _check_shape(problem: Problem, rows: Sequence[Row], starts: Starts | None) -> None:
-    if len(rows) != problem.devices:
-        raise ValueError(
-            f"{len(rows)} rows for {problem.devices} devices; one for each can be simulated"
-        )
+    require_all_rows(problem, rows)
     for device, row in enumerate(rows):
         for block in row:
             for op in ops_of(block):

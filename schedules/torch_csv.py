@@ -12,7 +12,7 @@ from bubbleproof.schedules.ops import Block, OpKind, Pair, Row, ops_of, parse_bl
 from bubbleproof.schedules.placement import Placement, explicit, linear, loop, v, wave
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.quantity import shown
-from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.schedule import Schedule, require_all_rows
 from bubbleproof.schedules.torch_cells import cell_error, csv_lines, first_fault, is_communication
 
 UNIT_PAIR = 3
@@ -179,20 +179,6 @@ def require_one_chain(problem: Problem) -> None:
         raise ValueError(
             f"placement: {problem.placement} has no CSV; torch passes every microbatch through "
             "all stages in ascending order, so save it as .json"
-        )
-
-
-def require_all_rows(problem: Problem, rows: Sequence[object]) -> None:
-    """Refuse rows that are not one for each device.
-
-    Raises
-    ------
-    ValueError
-        If there are more or fewer.
-    """
-    if len(rows) != problem.devices:
-        raise ValueError(
-            f"rows: {len(rows)} rows for {problem.devices} devices; one for each is right"
         )
 
 
