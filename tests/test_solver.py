@@ -268,6 +268,14 @@ def test_bounds_explain_themselves() -> None:
             assert all(str(ticks) in bound.text for ticks in bound.terms.values())
 
 
+def test_solved_schedules_are_values() -> None:
+    """Equal and hashable with their bounds, so that they can be keys and members of a set."""
+    schedule = bp.solve(flat(UNIT, 2, 8), workers=1).schedule
+    assert schedule.proof
+    assert {schedule: "kept"}[replace(schedule)] == "kept"
+    assert len({schedule, replace(schedule), replace(schedule, proof=())}) == 2
+
+
 def test_the_memory_knapsack_is_exact_for_two_kinds() -> None:
     """Two items of 3 for 5 and any of 2 for 3 in 7 grains: 3 + 2 + 2 is worth 11, not 10."""
     assert most_time([(3, 5, 2), (2, 3, 9)], 7) == 11
