@@ -9,7 +9,6 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, DecimalException
-from fractions import Fraction
 
 import msgspec
 
@@ -114,20 +113,6 @@ def toml_text(words: Mapping[str, object]) -> str:
             lines += ["", f"[{_toml_key(key)}]"]
             lines += [f"{_toml_key(k)} = {_toml_value(v, f'{key}.{k}')}" for k, v in table.items()]
     return "\n".join(lines) + "\n"
-
-
-def decimal_number(number: Fraction) -> int | Decimal | None:
-    """Return the same number as int or Decimal; None where no decimal is exact, as for 1/3."""
-    if number.denominator == 1:
-        return number.numerator
-    decimals = 1
-    while 10**decimals % number.denominator:
-        decimals += 1
-        if decimals > number.denominator.bit_length():
-            return None
-    digits = abs(number.numerator) * 10**decimals // number.denominator
-    # Built from its parts: arithmetic on Decimal rounds to the context's precision.
-    return Decimal((int(number < 0), tuple(map(int, str(digits))), -decimals))
 
 
 def _decimal(text: str) -> Decimal:

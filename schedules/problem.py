@@ -13,7 +13,10 @@ from bubbleproof.schedules.memory import Change, Memory, read_memory
 from bubbleproof.schedules.ops import Block, Op, OpKind, Pair
 from bubbleproof.schedules.placement import MOST_STAGES, Placement, PlacementWords, parse_placement
 from bubbleproof.schedules.quantity import LARGEST, Number, in_unit
-from bubbleproof.schedules.words import MOST_OPS, Words, choice, count, is_list, text
+from bubbleproof.schedules.words import Words, choice, count, is_list, text
+
+MOST_OPS = 20_000_000
+"""The most stages x microbatches of a problem."""
 
 
 class Objective(StrEnum):
@@ -210,13 +213,13 @@ def dealt_out(microbatches: int, chains: int) -> tuple[int, ...]:
 
 def _each_chain(value: int | Sequence[int], chains: int) -> tuple[int, ...]:
     if not is_list(value):
-        return dealt_out(count(value, "microbatches", 1), chains)
+        return dealt_out(count(value, "microbatches", 1, MOST_OPS), chains)
     if len(value) != chains:
         raise ValueError(
             f"microbatches: {len(value)} numbers for {chains} chains; "
             f"give one number, or {chains} of them"
         )
-    each = tuple(count(item, f"microbatches[{i}]", 0) for i, item in enumerate(value))
+    each = tuple(count(item, f"microbatches[{i}]", 0, MOST_OPS) for i, item in enumerate(value))
     if not sum(each):
         raise ValueError("microbatches: 0; at least 1 is needed")
     return each

@@ -1,12 +1,8 @@
 """A problem as the words of a file (``bubbleproof.problem/1``), and back, without loss."""
 
 from collections.abc import Sequence
-from decimal import Decimal
-from fractions import Fraction
-from typing import TypeAlias
 
 from bubbleproof.schedules.cost import Backward, Cost
-from bubbleproof.schedules.markup import decimal_number
 from bubbleproof.schedules.memory import Change, Memory
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.placement import (
@@ -17,13 +13,20 @@ from bubbleproof.schedules.placement import (
     parse_placement,
     placement_words,
 )
-from bubbleproof.schedules.problem import Objective, Problem, dealt_out
+from bubbleproof.schedules.problem import MOST_OPS, Objective, Problem, dealt_out
 from bubbleproof.schedules.quantity import shown
-from bubbleproof.schedules.words import Words, choice, count, is_list, is_object, known, text
+from bubbleproof.schedules.words import (
+    Words,
+    amount,
+    choice,
+    count,
+    fields,
+    is_list,
+    is_object,
+    text,
+)
 
 PROBLEM_FORMAT = "bubbleproof.problem/1"
-
-Amount: TypeAlias = int | Decimal
 
 _SPLIT = (OpKind.BACKWARD_INPUT, OpKind.BACKWARD_WEIGHT)
 _FIELDS = (
@@ -89,44 +92,6 @@ def words_of_problem(problem: Problem) -> dict[str, object]:
     return words
 
 
-def fields(words: object, form: str, accepted: Sequence[str], what: str) -> Words:
-    """Return the fields of a file of one format.
-
-    Raises
-    ------
-    ValueError
-        If it is no object, its format is missing or another one, or a field is unknown.
-    """
-    if not is_object(words):
-        raise ValueError(f'{what} is an object, as {{"format": "{form}", ...}}, not {shown(words)}')
-    if "format" not in words:
-        raise ValueError(f'format is missing; {what} has "format": "{form}"')
-    if words["format"] != form:
-        raise ValueError(
-            f'format: {shown(words["format"])} is no format of {what}; "{form}" is accepted'
-        )
-    known(words, accepted, what)
-    return words
-
-
-def amount(ticks: int, per_unit: int, where: str) -> Amount:
-    """Return ticks or grains in the user's unit, exactly.
-
-    Raises
-    ------
-    ValueError
-        If the number has no finite decimal text.
-    """
-    number = Fraction(ticks, per_unit)
-    decimal = decimal_number(number)
-    if decimal is None:
-        raise ValueError(
-            f"{where}: {number} has no finite decimal text, and a file keeps decimals only; "
-            f"give all numbers of this kind in a unit {number.denominator} times smaller"
-        )
-    return decimal
-
-
 def _placement_given(value: object) -> PlacementWords:
     if isinstance(value, str) or is_object(value):
         return value
@@ -138,8 +103,8 @@ def _placement_given(value: object) -> PlacementWords:
 
 def _microbatches_given(value: object) -> int | list[int]:
     if is_list(value):
-        return [count(item, f"microbatches[{i}]", 0) for i, item in enumerate(value)]
-    return count(value, "microbatches", 1)
+        return [count(item, f"microbatches[{i}]", 0, MOST_OPS) for i, item in enumerate(value)]
+    return count(value, "microbatches", 1, MOST_OPS)
 
 
 def _object(value: object, where: str) -> Words:

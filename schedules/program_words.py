@@ -1,11 +1,11 @@
 """A program as the words of a file (``bubbleproof.program/1``), and back, without loss."""
 
 from bubbleproof.schedules.problem import Problem
-from bubbleproof.schedules.problem_words import fields, problem_of_words, words_of_problem
+from bubbleproof.schedules.problem_words import problem_of_words, words_of_problem
 from bubbleproof.schedules.program import Program, Step, parse_step
 from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.schedule import require_all_rows
-from bubbleproof.schedules.words import is_list, text
+from bubbleproof.schedules.words import fields, is_list, text
 
 PROGRAM_FORMAT = "bubbleproof.program/1"
 

@@ -77,6 +77,20 @@ def in_unit(ticks: int, per_unit: int) -> Number:
     return ticks // per_unit if ticks % per_unit == 0 else float(Fraction(ticks, per_unit))
 
 
+def decimal_number(number: Fraction) -> int | Decimal | None:
+    """Return the same number as int or Decimal; None where no decimal is exact, as for 1/3."""
+    if number.denominator == 1:
+        return number.numerator
+    decimals = 1
+    while 10**decimals % number.denominator:
+        decimals += 1
+        if decimals > number.denominator.bit_length():
+            return None
+    digits = abs(number.numerator) * 10**decimals // number.denominator
+    # Built from its parts: arithmetic on Decimal rounds to the context's precision.
+    return Decimal((int(number < 0), tuple(map(int, str(digits))), -decimals))
+
+
 def _of_decimal(value: Decimal) -> Fraction | None:
     if not value.is_finite():
         return None

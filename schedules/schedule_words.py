@@ -11,13 +11,9 @@ from math import lcm
 
 from bubbleproof.schedules.cost import Cost
 from bubbleproof.schedules.ops import Row
+from bubbleproof.schedules.placement import MOST_STAGES
 from bubbleproof.schedules.problem import Problem
-from bubbleproof.schedules.problem_words import (
-    amount,
-    fields,
-    problem_of_words,
-    words_of_problem,
-)
+from bubbleproof.schedules.problem_words import problem_of_words, words_of_problem
 from bubbleproof.schedules.quantity import FINEST, LARGEST, exact, shown
 from bubbleproof.schedules.schedule import (
     Bound,
@@ -27,7 +23,16 @@ from bubbleproof.schedules.schedule import (
     parse_rows,
     require_all_rows,
 )
-from bubbleproof.schedules.words import choice, count, is_list, is_object, known, text
+from bubbleproof.schedules.words import (
+    amount,
+    choice,
+    count,
+    fields,
+    is_list,
+    is_object,
+    known,
+    text,
+)
 
 SCHEDULE_FORMAT = "bubbleproof.schedule/1"
 
@@ -270,7 +275,7 @@ def _bound(value: object, where: str, per_unit: int) -> Bound:
         name=text(value["name"], f"{where}.name"),
         ticks=_ticks(value["bound"], per_unit, f"{where}.bound"),
         text=text(value["text"], f"{where}.text"),
-        device=None if device is None else count(device, f"{where}.device", 0),
+        device=None if device is None else count(device, f"{where}.device", 0, MOST_STAGES - 1),
         terms={
             name: _ticks(term, per_unit, f"{where}.terms.{name}") for name, term in terms.items()
         },

@@ -1,17 +1,19 @@
-"""The small vocabulary of a problem file's values: numbers, lists for each stage, names."""
+"""The small vocabulary of files: their fields, numbers, lists for each stage, names."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from difflib import get_close_matches
 from enum import StrEnum
 from fractions import Fraction
 from typing import TypeAlias, TypeGuard, TypeVar
 
-from bubbleproof.schedules.quantity import exact, shown
+from bubbleproof.schedules.quantity import decimal_number, exact, shown
 
 Words: TypeAlias = Mapping[str, object]
-"""An object of a problem file."""
+"""An object of a file."""
 
-MOST_OPS = 20_000_000
+Amount: TypeAlias = int | Decimal
+"""A number of a file."""
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -65,7 +67,7 @@ def choice(kind: type[_Choice], value: object, where: str) -> _Choice:
         raise ValueError(f"{where}: {shown(value)} is unknown; accepted are {accepted}") from None
 
 
-def count(value: object, where: str, least: int, most: int = MOST_OPS) -> int:
+def count(value: object, where: str, least: int, most: int) -> int:
     """Read a whole number from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(
@@ -96,6 +98,44 @@ def known(words: Words, accepted: Sequence[str], where: str) -> None:
             raise ValueError(
                 f"{where}: {shown(word)} is unknown{hint} (accepted: {', '.join(accepted)})"
             )
+
+
+def fields(words: object, form: str, accepted: Sequence[str], what: str) -> Words:
+    """Return the fields of a file of one format.
+
+    Raises
+    ------
+    ValueError
+        If it is no object, its format is missing or another one, or a field is unknown.
+    """
+    if not is_object(words):
+        raise ValueError(f'{what} is an object, as {{"format": "{form}", ...}}, not {shown(words)}')
+    if "format" not in words:
+        raise ValueError(f'format is missing; {what} has "format": "{form}"')
+    if words["format"] != form:
+        raise ValueError(
+            f'format: {shown(words["format"])} is no format of {what}; "{form}" is accepted'
+        )
+    known(words, accepted, what)
+    return words
+
+
+def amount(ticks: int, per_unit: int, where: str) -> Amount:
+    """Return ticks or grains in the user's unit, exactly.
+
+    Raises
+    ------
+    ValueError
+        If the number has no finite decimal text.
+    """
+    number = Fraction(ticks, per_unit)
+    decimal = decimal_number(number)
+    if decimal is None:
+        raise ValueError(
+            f"{where}: {number} has no finite decimal text, and a file keeps decimals only; "
+            f"give all numbers of this kind in a unit {number.denominator} times smaller"
+        )
+    return decimal
 
 
 def is_list(value: object) -> TypeGuard[Sequence[object]]:
