@@ -6,7 +6,8 @@ be opened at all it has the resolved path too, because configurations carry rela
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -121,20 +122,55 @@ def write_file(path: AnyPath, data: bytes) -> None:
     ValueError
         If the folder is missing, or nothing can be written there.
     """
-    name = printable(path)
-    if "\0" in os.fspath(path):
-        raise ValueError(f"{name}: a file name cannot have a NUL character")
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise ValueError(f"{name}: is a folder ({printable(target)}); a file is expected")
-    try:
+    target = _target(path)
+    with _writing(path, target):
         if target.exists() and not target.is_file():
             target.write_bytes(data)
         else:
             _replace(target, data)
+
+
+def require_writable(path: AnyPath) -> None:
+    """Refuse what ``write_file`` could not write, before anything long is computed for it.
+
+    A file beside it is made and removed: permissions alone do not tell what a file system takes.
+
+    Raises
+    ------
+    ValueError
+        As ``write_file`` would.
+    """
+    target = _target(path)
+    with _writing(path, target):
+        if not target.exists() or target.is_file():
+            temporary = _temporary(target)
+            os.close(_created(temporary))
+            temporary.unlink()
+
+
+def _target(path: AnyPath) -> Path:
+    name = printable(path)
+    if "\0" in os.fspath(path):
+        raise ValueError(f"{name}: a file name cannot have a NUL character")
+    target = Path(os.path.realpath(path))
+    if os.path.isdir(target):
+        raise ValueError(f"{name}: is a folder ({printable(target)}); a file is expected")
+    return target
+
+
+@contextmanager
+def _writing(path: AnyPath, target: Path) -> Generator[None, None, None]:
+    """Say in one line why nothing can be written at a place."""
+    name = printable(path)
+    try:
+        yield
     except FileNotFoundError:
+        folder = printable(target.parent)
+        # Some file systems, as /proc, say that a new file is not found rather than not allowed.
         raise ValueError(
-            f"{name}: the folder {printable(target.parent)} does not exist; make it first"
+            f"{name}: no file can be made in the folder {folder}; give another"
+            if os.path.isdir(target.parent)
+            else f"{name}: the folder {folder} does not exist; make it first"
         ) from None
     except OSError as error:
         raise ValueError(
@@ -142,10 +178,18 @@ def write_file(path: AnyPath, data: bytes) -> None:
         ) from None
 
 
-def _replace(target: Path, data: bytes) -> None:
-    temporary = target.with_name(f".{target.name[:100]}.{token_hex(6)}.tmp")
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{target.name[:100]}.{token_hex(6)}.tmp")
+
+
+def _created(path: Path) -> int:
     # Not tempfile: its files are private to the user, which a new file here is not.
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+
+def _replace(target: Path, data: bytes) -> None:
+    temporary = _temporary(target)
+    handle = _created(temporary)
     try:
         with open(handle, "wb") as file:
             if target.exists():

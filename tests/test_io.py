@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bubbleproof.schedules.cost import Cost
+from bubbleproof.schedules.files import require_writable
 from bubbleproof.schedules.io import (
     load_problem,
     load_schedule,
@@ -410,6 +411,33 @@ def test_saving_where_no_folder_is_names_the_folder(tmp_path: Path) -> None:
     (tmp_path / "d.json").mkdir()
     with pytest.raises(ValueError, match=r"d\.json: is a folder"):
         save(PROBLEM, tmp_path / "d.json")
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="the system has no /proc")
+def test_a_folder_that_takes_no_file_is_not_called_missing() -> None:
+    """/proc answers "not found" to a new file; the folder is there all the same."""
+    with pytest.raises(ValueError, match="no file can be made in the folder /proc; give another"):
+        require_writable("/proc/p.json")
+    with pytest.raises(ValueError, match="no file can be made in the folder /proc; give another"):
+        save(PROBLEM, "/proc/p.json")
+
+
+def test_asking_whether_a_file_can_be_written_leaves_no_trace(tmp_path: Path) -> None:
+    """What would fail at the end fails at once; what would not is left as it is."""
+    path = tmp_path / "p.json"
+    require_writable(path)
+    assert not list(tmp_path.iterdir())
+    save(PROBLEM, path)
+    before = path.read_bytes()
+    require_writable(path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == before
+    with pytest.raises(ValueError, match=r"cannot be written .*Not a directory"):
+        require_writable(path / "p.json")
+    with pytest.raises(ValueError, match=r"the folder .*missing does not exist; make it first"):
+        require_writable(tmp_path / "missing" / "p.json")
+    with pytest.raises(ValueError, match=r"is a folder"):
+        require_writable(tmp_path)
 
 
 def test_rows_may_be_written_as_one_text_each(tmp_path: Path) -> None:
