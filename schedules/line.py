@@ -6,7 +6,6 @@ What an op hands on has a code: ``group x n + microbatch`` with n microbatches i
 group is ``2 x stage`` for an activation and ``2 x stage + 1`` for a gradient.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -100,8 +99,8 @@ class Line:
         if self._position != list(map(len, self.schedule.rows)):
             raise DeadlockError("the order cannot run: " + self._blocked())
 
-    def steps(self, device: int, *, grouped: bool) -> Iterator[Step]:
-        """Yield a device's part of the line.
+    def steps(self, device: int, *, grouped: bool) -> tuple[Step, ...]:
+        """Return a device's part of the line.
 
         Parameters
         ----------
@@ -111,22 +110,27 @@ class Line:
             Whether messages in both directions between the same two devices, with nothing between
             them, are posted together.
         """
+        n = self.schedule.problem.total_microbatches
+        # By group, so that nothing is looked up twice for the many messages of one kind.
+        ends = [
+            None if route is None else route.send if route.source == device else route.receive
+            for route in self._routes
+        ]
+        steps: list[Step] = []
         for entry in self.rows[device]:
             if not isinstance(entry, int):
-                yield entry
+                steps.append(entry)
                 continue
-            messages = [self._end_of(code, device) for code in self.bundles[entry]]
+            messages: list[Action] = []
+            for code in self.bundles[entry]:
+                end = ends[code // n]
+                if end is not None:
+                    messages.append(Action(end[0], end[1], code % n))
             if len(messages) > 1 and grouped and len({m.kind in SENDS for m in messages}) > 1:
-                yield Group(tuple(messages))
+                steps.append(Group(tuple(messages)))
             else:
-                yield from messages
-
-    def _end_of(self, code: int, device: int) -> Action:
-        """Return a device's end of a transfer."""
-        group, microbatch = divmod(code, self.schedule.problem.total_microbatches)
-        route = self._route(group)
-        stage, kind = route.send if route.source == device else route.receive
-        return Action(stage, kind, microbatch)
+                steps += messages
+        return tuple(steps)
 
     def _route(self, group: int) -> Route:
         route = self._routes[group]

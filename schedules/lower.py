@@ -99,7 +99,7 @@ def lower(
         problem=schedule.problem,
         rows=tuple(
             with_weights(
-                tuple(line.steps(device, grouped=grouped)),
+                line.steps(device, grouped=grouped),
                 row,
                 most_unsharded=most_unsharded,
                 reduction=reduction,
