@@ -1,6 +1,6 @@
 """What ops allocate and free on their device, and what a device may hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -8,11 +8,14 @@ from typing import TypeAlias
 from bubbleproof.schedules.cost import Backward, PerStage
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.placement import Placement
-from bubbleproof.schedules.quantity import common_scale, exact
+from bubbleproof.schedules.quantity import common_scale, exact, in_unit
 from bubbleproof.schedules.words import Words, is_list, known, per_device, per_stage, spread, text
 
 Change: TypeAlias = tuple[int, int]
 """What an op allocates at its start and frees at its end, in grains."""
+
+_SPLIT = (OpKind.FORWARD, OpKind.BACKWARD_INPUT, OpKind.BACKWARD_WEIGHT)
+_WHOLE = (OpKind.FORWARD, OpKind.BACKWARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ def read_memory(words: Words, placement: Placement, backward: Backward) -> Memor
     Raises
     ------
     ValueError
-        If an amount is not exact, the kinds do not balance, or a list has the wrong length.
+        If an amount is not exact or a list has the wrong length. Signs and balance are those of
+        ``require_balance``.
     """
     known(words, ("unit", "F", "I", "W", "B", "static", "limit"), "memory")
     stages = placement.stages
@@ -80,22 +84,12 @@ def read_memory(words: Words, placement: Placement, backward: Backward) -> Memor
         "B",
         tuple((i[0] + w[0], i[1] + w[1]) for i, w in zip(given["I"], given["W"], strict=True)),
     )
-    whole = backward is Backward.FUSED and "I" not in kinds and "W" not in kinds
-    sequences = (("F", "B"),) if whole else (("F", "I", "W"), ("F", "B"))
-    for stage in range(stages):
-        _check_balance({kind: given[kind][stage] for kind in given}, sequences, stage)
     static = (
         (Fraction(0),) * stages
         if words.get("static") is None
         else per_stage(words["static"], placement.replica_of, "memory.static")
     )
     limit = per_device(words.get("limit"), placement.devices, "memory.limit")
-    for stage, number in enumerate(static):
-        if number < 0:
-            raise ValueError(f"memory.static[{stage}]: {float(number):g} is negative; 0 or more")
-    for device, number in enumerate(limit):
-        if number is not None and number < 0:
-            raise ValueError(f"memory.limit[{device}]: {float(number):g} is negative; 0 or more")
     numbers = [amount for changes in given.values() for change in changes for amount in change]
     numbers += [*static, *(number for number in limit if number is not None)]
     scale = common_scale(numbers, "memory")
@@ -119,25 +113,57 @@ def read_memory(words: Words, placement: Placement, backward: Backward) -> Memor
     )
 
 
-def _check_balance(
-    changes: Mapping[str, tuple[Fraction, Fraction]],
-    sequences: Sequence[Sequence[str]],
-    stage: int,
-) -> None:
-    for kinds in sequences:
-        held = Fraction(0)
-        for kind in kinds:
-            held += changes[kind][0] - changes[kind][1]
-            if held < 0:
-                raise ValueError(
-                    f"memory: on stage {stage} {kind} frees {float(-held):g} more than "
-                    f"{' and '.join(kinds[: kinds.index(kind) + 1])} allocated"
-                )
-        if held:
+def require_balance(memory: Memory, backward: Backward) -> None:
+    """Refuse amounts that no order of ops could keep apart, read from words or ready-made.
+
+    Raises
+    ------
+    ValueError
+        If an amount is negative, or what F and the backward of a stage allocate and free does not
+        balance to zero, whichever of the two forms the backward takes.
+    """
+    if memory.grains_per_unit < 1:
+        raise ValueError(f"memory.grains_per_unit: {memory.grains_per_unit}; at least 1 is needed")
+    amounts = [
+        (f"memory.{kind.value}[{stage}]", grains)
+        for kind in OpKind
+        for stage, change in enumerate(memory.of(kind))
+        for grains in change
+    ]
+    amounts += [(f"memory.static[{stage}]", grains) for stage, grains in enumerate(memory.static)]
+    amounts += [
+        (f"memory.limit[{device}]", grains)
+        for device, grains in enumerate(memory.limit)
+        if grains is not None
+    ]
+    for where, grains in amounts:
+        if grains < 0:
+            number = in_unit(grains, memory.grains_per_unit)
+            raise ValueError(f"{where}: {number} is negative; 0 or more")
+    # Both are checked; the first one names the kinds that the user most likely gave.
+    forms = [_SPLIT, _WHOLE] if backward is not Backward.FUSED else [_WHOLE, _SPLIT]
+    for stage in range(len(memory.static)):
+        for kinds in forms:
+            _check_stage(memory, kinds, stage)
+
+
+def _check_stage(memory: Memory, kinds: Sequence[OpKind], stage: int) -> None:
+    held = 0
+    for index, kind in enumerate(kinds):
+        allocate, free = memory.of(kind)[stage]
+        held += allocate - free
+        if held < 0:
             raise ValueError(
-                f"memory: on stage {stage} {', '.join(kinds)} leave {float(held):g} allocated; "
-                "what they allocate and free must balance to zero"
+                f"memory: on stage {stage} {kind.value} frees "
+                f"{in_unit(-held, memory.grains_per_unit)} more than "
+                f"{' and '.join(kinds[: index + 1])} allocated"
             )
+    if held:
+        raise ValueError(
+            f"memory: on stage {stage} {', '.join(kinds)} leave "
+            f"{in_unit(held, memory.grains_per_unit)} allocated; "
+            "what they allocate and free must balance to zero"
+        )
 
 
 def _changes(

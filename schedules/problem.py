@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bubbleproof.schedules.cost import Backward, Cost, read_cost
-from bubbleproof.schedules.memory import Change, Memory, read_memory
+from bubbleproof.schedules.memory import Change, Memory, read_memory, require_balance
 from bubbleproof.schedules.ops import Block, Op, OpKind, Pair
 from bubbleproof.schedules.placement import MOST_STAGES, Placement, PlacementWords, parse_placement
 from bubbleproof.schedules.quantity import LARGEST, Number, in_unit
@@ -237,6 +237,7 @@ def _check_sizes(problem: Problem) -> None:
     for where, lengths, right in sizes:
         if set(lengths) != {right}:
             raise ValueError(f"{where}: {min(lengths)} numbers where {right} are needed")
+    require_balance(problem.memory, problem.backward)
     cost = problem.cost
     _check_times(cost, devices)
     # A pair may take longer than its two halves, and there are no more pairs than forwards.

@@ -417,6 +417,37 @@ def test_ready_made_costs_and_memories_must_fit_the_placement() -> None:
         problem(cost=replace(cost, ticks_per_unit=0))
 
 
+READY_MADE = problem().memory
+
+
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [
+        (replace(READY_MADE, F=((5, 0),) * 2), "memory: on stage 0 F, I, W leave 4 allocated"),
+        (
+            replace(READY_MADE, W=((0, 1), (0, 4))),
+            "memory: on stage 1 W frees 3 more than F and I and W allocated",
+        ),
+        (
+            replace(READY_MADE, B=((0, 1), (0, 3))),
+            "memory: on stage 1 B frees 2 more than F and B allocated",
+        ),
+        (replace(READY_MADE, B=((0, 0), (0, 1))), "memory: on stage 0 F, B leave 1 allocated"),
+        (replace(READY_MADE, I=((0, 0), (-1, -1))), r"memory\.I\[1\]: -1 is negative; 0 or more"),
+        (replace(READY_MADE, static=(0, -3)), r"memory\.static\[1\]: -3 is negative; 0 or more"),
+        (
+            replace(READY_MADE, limit=(None, -3), grains_per_unit=2),
+            r"memory\.limit\[1\]: -1\.5 is negative; 0 or more",
+        ),
+        (replace(READY_MADE, grains_per_unit=0), r"memory\.grains_per_unit: 0; at least 1"),
+    ],
+)
+def test_a_ready_made_memory_is_held_to_the_rules_of_a_file(memory: Memory, message: str) -> None:
+    """Amounts are 0 or more and balance on every stage, with B and with I and W."""
+    with pytest.raises(ValueError, match=message):
+        problem(memory=memory)
+
+
 def test_what_is_probably_not_meant_is_a_warning() -> None:
     """Empty stages, idle devices and pairs that the backward excludes are allowed."""
     placement = explicit(2, [0, 0])
