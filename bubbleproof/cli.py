@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from os.path import exists, samefile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -38,6 +39,8 @@ FINE, NO, UNUSABLE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 MOST_SECONDS = 10**7
 MOST_WORKERS = 1024
 LARGEST_SEED = 2**31 - 1
+
+SCHEDULE_FORMS, PICTURE_FORMS, TORCH_FORMS = (".json", ".csv"), (".svg", ".png", ".pdf"), (".csv",)
 
 DRAWABLE = frozenset({"memory", "timing", "exclusive"})
 """Rules that a schedule may break and still have times to be drawn."""
@@ -137,7 +140,7 @@ def solve(
 
     asked = _problem(problem)
     if output is not None:
-        _require_place(output)
+        _require_place(output, SCHEDULE_FORMS, problem)
     if certificate is not None:
         _require_certifiable(problem, asked, certificate)
     began = time.monotonic()
@@ -204,6 +207,8 @@ def family(
     from bubbleproof.verify.rules import verify as judge
 
     asked = _problem(problem)
+    if output is not None:
+        _require_place(output, SCHEDULE_FORMS, problem)
     with _usable():
         schedule = families.build(name, asked)
     if output is not None:
@@ -299,7 +304,8 @@ def repair(file: ProgramFile, /, *, output: Output = None, problem: AskedProblem
     from bubbleproof.schedules.io import load_program, program_text
 
     if output is not None:
-        _require_place(output)
+        # Over FILE itself is allowed: it becomes the same program, mended.
+        _require_place(output, SCHEDULE_FORMS, problem)
     with _usable():
         program = load_program(file, None if problem is None else _problem(problem))
     form = ".csv" if (output or file).suffix.lower() == ".csv" else ".json"
@@ -322,12 +328,14 @@ def repair(file: ProgramFile, /, *, output: Output = None, problem: AskedProblem
 
 @app.command
 def show(file: ScheduleFile, /, *, output: Output = None, problem: AskedProblem = None) -> int:
-    """Draw a schedule's timeline and memory: in the terminal, or with -o as .svg or .png."""
+    """Draw a schedule's timeline and memory: in the terminal, or with -o as .svg, .png or .pdf."""
     from bubbleproof import report
     from bubbleproof.chart import chart
     from bubbleproof.schedules.simulate import simulate
     from bubbleproof.verify.rules import verify as judge
 
+    if output is not None:
+        _require_place(output, PICTURE_FORMS, file, problem)
     schedule = _schedule(file, problem)
     verdict = judge(schedule)
     if not {violation.rule for violation in verdict.violations} <= DRAWABLE:
@@ -365,6 +373,8 @@ def export(
     from bubbleproof.schedules.files import write_file
     from bubbleproof.schedules.torch_target import settings
 
+    if output is not None:
+        _require_place(output, TORCH_FORMS, file, problem)
     target = Target(to)
     prepared = prepare(_schedule_or_program(file, problem), target)
     if not prepared.verdict.valid:
@@ -505,12 +515,18 @@ def _certified(schedule: "Schedule", folder: Path, time_limit: float, seed: int)
     return checked.proven
 
 
-def _require_place(output: Path) -> None:
-    """Refuse before a long search what could not be written after it."""
-    if output.suffix.lower() not in (".json", ".csv"):
-        raise Refusal(f"{output}: a schedule is written as .json or .csv (torch); name it so")
-    if output.is_dir() or not output.parent.is_dir():
-        raise Refusal(f"{output}: is a folder, or in a folder that does not exist")
+def _require_place(output: Path, forms: Sequence[str], *inputs: Path | None) -> None:
+    """Refuse before a long search what could not, or should not, be written after it."""
+    from bubbleproof.schedules.files import printable, require_writable
+
+    name = printable(output)
+    if output.suffix.lower() not in forms:
+        raise Refusal(f"{name}: this is written as {' or '.join(forms)}; name it so")
+    with _usable():
+        require_writable(output)
+    for file in inputs:
+        if file is not None and exists(file) and exists(output) and samefile(file, output):
+            raise Refusal(f"{name}: is what is read here and would be lost; give another name")
 
 
 def _plot(schedule: "Schedule", output: Path) -> None:

@@ -127,8 +127,15 @@ def test_version_is_the_package_s(run: Run) -> None:
         (["solve", SMALL, "--workers", "0"], "0 is out of range; 1..1024 is accepted"),
         (["solve", SMALL, "--seed", "1.5"], "'1.5' is not a whole number"),
         (["solve", SMALL, "--seed", "-1"], "-1 is out of range; 0..2147483647 is accepted"),
-        (["solve", SMALL, "-o", "s.txt"], "a schedule is written as .json or .csv"),
-        (["solve", SMALL, "-o", "no/s.json"], "in a folder that does not exist"),
+        (["solve", SMALL, "-o", "s.txt"], "s.txt: this is written as .json or .csv"),
+        (["solve", SMALL, "-o", "no/s.json"], "no does not exist; make it first"),
+        (["solve", SMALL, "-o", "."], ".: this is written as .json or .csv"),
+        (["family", "zb_h1", SMALL, "-o", "s.svg"], "s.svg: this is written as .json or .csv"),
+        (["show", "x.json", "-o", "s.csv"], "s.csv: this is written as .svg or .png or .pdf"),
+        (
+            ["export", "x.json", "--to", "torchtitan", "-o", "s.json"],
+            "s.json: this is written as .csv",
+        ),
         (["solve", "missing.json"], "missing.json: there is no such file"),
         (["solve", "."], "is a folder"),
         (["family", "zb_h3", SMALL], "'zb_h3' is unknown; did you mean zb_h"),
@@ -387,6 +394,27 @@ def test_export_names_the_placement_of_torchtitan(
     ran = run("export", "s.json", "--to", "torch-compute-only")
     assert ran.status == 0
     assert expected in ran.err
+
+
+def test_no_command_writes_over_what_it_reads(run: Run, tmp_path: Path) -> None:
+    """An input that is named as the output, by whatever path, stays as it was."""
+    problem = problem_file(tmp_path)
+    assert run("family", "gpipe", problem, "-o", "s.json").status == 0
+    assert run("export", "s.json", "--to", "torch-compute-only", "-o", "s.csv").status == 0
+    Path("link.csv").symlink_to("s.csv")
+    Path("two.svg").symlink_to(problem)
+    for arguments in (
+        ["solve", problem, "-o", "./two.json"],
+        ["family", "gpipe", problem, "-o", "two.json"],
+        ["show", "s.json", "--problem", problem, "-o", "two.svg"],
+        ["export", "s.csv", "--to", "torch-compute-only", "-o", "link.csv"],
+        ["repair", "s.csv", "--problem", problem, "-o", "two.json"],
+    ):
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        ran = run(*arguments)
+        assert ran.status == 2
+        assert "is what is read here and would be lost; give another name" in ran.err
+        assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
 def test_export_refuses_two_chains(run: Run, tmp_path: Path) -> None:
