@@ -32,6 +32,11 @@ class Placement:
         one chain.
     replica_of
         For each stage the stage whose weights it holds a copy of; itself where it has its own.
+
+    Raises
+    ------
+    ValueError
+        If a stage is on no device, in no chain or in two, or a copy of a copy.
     """
 
     name: str
@@ -50,6 +55,9 @@ class Placement:
     def __post_init__(self) -> None:
         """Check the placement and derive what is looked up often."""
         stages = len(self.device_of_stage)
+        if not stages:
+            raise ValueError("placement: at least one stage is needed")
+        self._check_replicas()
         for stage, device in enumerate(self.device_of_stage):
             if not 0 <= device < self.devices:
                 raise ValueError(
@@ -60,6 +68,8 @@ class Placement:
         following: list[int | None] = [None] * stages
         chain_of: list[int | None] = [None] * stages
         for index, chain in enumerate(self.chains):
+            if not chain:
+                raise ValueError(f"placement: chain {index} has no stage; at least one is needed")
             for position, stage in enumerate(chain):
                 if not 0 <= stage < stages:
                     raise ValueError(
@@ -84,6 +94,19 @@ class Placement:
         object.__setattr__(self, "following", tuple(following))
         object.__setattr__(self, "chain_of_stage", tuple(c for c in chain_of if c is not None))
         object.__setattr__(self, "stages_of_device", tuple(map(tuple, held)))
+
+    def _check_replicas(self) -> None:
+        if len(self.replica_of) != self.stages:
+            raise ValueError(
+                f"placement: replica_of has {len(self.replica_of)} numbers "
+                f"where {self.stages} are needed"
+            )
+        for stage, original in enumerate(self.replica_of):
+            if not 0 <= original < self.stages or self.replica_of[original] != original:
+                raise ValueError(
+                    f"placement: stage {stage} copies the weights of stage {original}, "
+                    "which has none of its own; a stage that is no copy itself is right"
+                )
 
     @property
     def stages(self) -> int:

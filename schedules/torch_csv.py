@@ -203,7 +203,7 @@ def _row(source: Source, number: int, line: str) -> Row:
 
 def _placement(device_of_stage: Sequence[int], devices: int) -> Placement:
     """Return a named placement where one is the same map, else an explicit one."""
-    stages, chunks = tuple(device_of_stage), len(device_of_stage) // devices
+    stages, chunks = tuple(device_of_stage), max(1, len(device_of_stage) // devices)
     named = (linear(devices), v(devices), loop(devices, chunks), wave(devices, chunks))
     same = (placement for placement in named if placement.device_of_stage == stages)
     return next(same, None) or explicit(devices, stages)

@@ -396,6 +396,27 @@ def test_microbatches_are_dealt_out_over_the_chains() -> None:
     assert problem(placement="bidirectional", microbatches=[1, 4]).microbatches == (1, 4)
 
 
+@pytest.mark.parametrize(
+    ("stages", "chains", "replicas", "message"),
+    [
+        ((), (), (), "placement: at least one stage is needed"),
+        ((0,), ((0,), ()), (0,), "placement: chain 1 has no stage; at least one is needed"),
+        ((0, 1), ((0, 1),), (0,), "placement: replica_of has 1 numbers where 2 are needed"),
+        ((0, 1), ((0, 1),), (0, 2), "placement: stage 1 copies the weights of stage 2, which has"),
+        ((0, 1), ((0, 1),), (1, 0), "placement: stage 0 copies the weights of stage 1, which has"),
+    ],
+)
+def test_a_ready_made_placement_has_stages_and_originals_for_its_copies(
+    stages: tuple[int, ...],
+    chains: tuple[tuple[int, ...], ...],
+    replicas: tuple[int, ...],
+    message: str,
+) -> None:
+    """Nothing that later code would stumble over gets in."""
+    with pytest.raises(ValueError, match=message):
+        Placement("explicit", 2, stages, chains, replicas)
+
+
 def test_ready_made_costs_and_memories_must_fit_the_placement() -> None:
     """Their lengths are checked."""
     cost, memory = problem().cost, problem().memory

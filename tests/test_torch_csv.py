@@ -183,6 +183,8 @@ def test_the_inferred_placement_has_its_name_where_it_has_one() -> None:
     assert problem_of_rows(waved).placement == wave(2, 3)
     other = problem_of_rows(parse_rows(["0F0 1F0", "2F0", ""])).placement
     assert (other.name, other.device_of_stage) == ("explicit", (0, 0, 1))
+    idle = problem_of_rows(parse_rows(["0F0", ""])).placement
+    assert (idle.name, idle.device_of_stage) == ("explicit", (0,))
 
 
 def test_an_idle_device_is_a_line_with_a_comma(tmp_path: Path) -> None:

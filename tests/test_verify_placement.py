@@ -109,13 +109,6 @@ def test_a_stage_with_the_weights_of_another_is_no_linear_placement() -> None:
     assert "stage 1 on device 1 holds the weights of stage 1" in found.message
 
 
-def test_a_table_of_replicas_that_is_too_short_is_told() -> None:
-    """Each stage has an entry."""
-    right = parse_placement("bidirectional", 2)
-    found = only(on_tables(replace(right, replica_of=(0, 1))), "placement")
-    assert found.message == "replica_of has 2 stages where there are 4"
-
-
 def test_a_chain_in_the_wrong_direction_is_told() -> None:
     """Chain 1 runs from device p-1 to device 0, in ascending stages."""
     right = parse_placement("bidirectional", 3)
