@@ -6,7 +6,10 @@ from collections.abc import Sequence
 import bubbleproof as bp
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.program import Program, parse_step
+from bubbleproof.verify.deadlock import hangs
+from bubbleproof.verify.mail import read_mail
 from bubbleproof.verify.program_rules import verify_program
+from bubbleproof.verify.reading import read
 from bubbleproof.verify.transports import Transport
 
 _STEP = re.compile(r"\{[^{}]*\}|[^\s{}]+")
@@ -26,11 +29,8 @@ def judged(problem: Problem, *rows: str) -> bp.Report:
 
 def hanging(program: Program) -> list[str]:
     """Return the transports under which a program hangs, each asked for alone."""
-    return [
-        transport.value
-        for transport in Transport
-        if verify_program(program, transports=(transport,)).deadlock is not None
-    ]
+    mail = read_mail(read(program, program.problem))
+    return [transport.value for transport in Transport if hangs(mail, (transport,))]
 
 
 def problem_of(

@@ -131,11 +131,15 @@ def _deadlock(transport: Transport, stands: Mapping[int, str]) -> Deadlock:
 def _blocks(plan: Plan, left: Standstill) -> Blocks:
     fronts = _fronts(plan, left)
     blocks: dict[int, list[Block]] = {}
-    for portion, needs in enumerate(plan.needs):
+    for portion, ends in enumerate(plan.ends):
         if not left.is_open[portion] or left.is_done[portion]:
             continue
         found = blocks.setdefault(portion, [])
-        for needed in needs:
+        for end in ends:
+            if not plan.waits[end]:
+                continue
+            partner = plan.partner[end]
+            needed = NONE if partner == NOBODY else plan.portion[partner]
             if needed == NONE:
                 found.append(Block(portion, NONE, NONE, NONE))
             elif not left.is_open[needed]:

@@ -42,11 +42,10 @@ class Plan:
         For each end its portion.
     device
         For each portion the device that posts it.
-    needs
-        For each portion those that must be open before it is done; NONE where nobody posts the
-        other end.
-    takers
-        For each portion those that need it.
+    partner
+        For each end its partner; NOBODY where it has none.
+    waits
+        For each end whether it needs its partner's portion to be open before its own is done.
     behind
         For each portion the next in its queue; NONE where there is none.
     """
@@ -55,8 +54,8 @@ class Plan:
     ends: list[tuple[int, ...]]
     portion: list[int]
     device: list[int]
-    needs: list[list[int]]
-    takers: list[list[int]]
+    partner: list[int]
+    waits: bytearray
     behind: list[int]
 
 
@@ -83,23 +82,26 @@ def plan_of(mail: Mail, transport: Transport) -> Plan:
     by_peer = transport is Transport.PAIR_FIFO
     ends: list[tuple[int, ...]] = []
     device_of: list[int] = []
-    portion = [NONE] * len(mail.code)
-    queues: dict[tuple[int, int], list[int]] = {}
-    posts: list[list[int]] = []
+    posts: list[range] = []
     for device, entries in enumerate(mail.entries):
         first = len(ends)
-        for entry in entries:
-            for each in _by_peer(mail, entry) if by_peer else (entry,):
-                for end in each:
-                    portion[end] = len(ends)
-                ends.append(each)
-                device_of.append(device)
-        posts.append(list(range(first, len(ends))))
+        if by_peer:
+            for entry in entries:
+                ends += _by_peer(mail, entry)
+        else:
+            ends += entries
+        posts.append(range(first, len(ends)))
+        device_of += [device] * (len(ends) - first)
+    portion = [NONE] * len(mail.code)
+    for p, each in enumerate(ends):
+        for end in each:
+            portion[end] = p
     behind = [NONE] * len(ends)
     match transport:
         case Transport.BUFFERED | Transport.RENDEZVOUS:
             rows = [[item for p in own for item in (p, ~p)] for own in posts]
         case Transport.PAIR_FIFO | Transport.RANK_FIFO:
+            queues: dict[tuple[int, int], list[int]] = {}
             for p, device in enumerate(device_of):
                 peer = _peer(mail, ends[p][0]) if by_peer else NONE
                 queues.setdefault((device, peer), []).append(p)
@@ -113,23 +115,16 @@ def plan_of(mail: Mail, transport: Transport) -> Plan:
                 _walk(mail, device, own, ends, portion) + last[device]
                 for device, own in enumerate(posts)
             ]
-    needs: list[list[int]] = [[] for _ in ends]
-    takers: list[list[int]] = [[] for _ in ends]
-    send_waits = transport is not Transport.BUFFERED
-    for end, (own, partner) in enumerate(zip(portion, mail.partner, strict=True)):
-        if send_waits or not mail.is_send[end]:
-            if partner == NOBODY:
-                needs[own].append(NONE)
-            else:
-                needs[own].append(portion[partner])
-                takers[portion[partner]].append(own)
-    return Plan(rows, ends, portion, device_of, needs, takers, behind)
+    buffered = transport is Transport.BUFFERED
+    waits = bytearray(not (buffered and send) for send in mail.is_send)
+    return Plan(rows, ends, portion, device_of, mail.partner, waits, behind)
 
 
 def run(plan: Plan) -> Standstill | None:
     """Run a plan as far as it goes; None where everything is done at the end."""
-    rows, takers, behind, device_of = plan.rows, plan.takers, plan.behind, plan.device
-    lacking = list(map(len, plan.needs))
+    rows, ends, behind, device_of = plan.rows, plan.ends, plan.behind, plan.device
+    partners, waits, portion_of = plan.partner, plan.waits, plan.portion
+    lacking = [sum(waits[end] for end in each) for each in ends]
     count = len(lacking)
     posted, is_open, is_done = bytearray(count), bytearray(count), bytearray(count)
     is_front, is_awaited = bytearray(b"\1") * count, bytearray(count)
@@ -159,10 +154,13 @@ def run(plan: Plan) -> Standstill | None:
                 portion = opening.pop()
                 is_open[portion] = 1
                 finished = [] if lacking[portion] else [portion]
-                for taker in takers[portion]:
-                    lacking[taker] -= 1
-                    if not lacking[taker] and is_open[taker]:
-                        finished.append(taker)
+                for end in ends[portion]:
+                    partner = partners[end]
+                    if partner != NOBODY and waits[partner]:
+                        taker = portion_of[partner]
+                        lacking[taker] -= 1
+                        if not lacking[taker] and is_open[taker]:
+                            finished.append(taker)
                 for each in finished:
                     is_done[each] = 1
                     if is_awaited[each]:
@@ -197,7 +195,7 @@ def _by_peer(mail: Mail, entry: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _walk(
-    mail: Mail, device: int, posts: list[int], ends: list[tuple[int, ...]], portion: list[int]
+    mail: Mail, device: int, posts: range, ends: list[tuple[int, ...]], portion: list[int]
 ) -> list[int]:
     """Return a device's row where posts do not block and ops wait for their inputs.
 
