@@ -43,8 +43,8 @@ class Cost:
     pair
         For each device the duration of an overlapped pair; None where none is allowed.
     transfer
-        Delay between two different devices: one number, or a device x device matrix
-        (the diagonal is not used: on one device the delay is 0).
+        Time from one device to another: one number, or a device x device matrix
+        (the diagonal is not used: on one device it is 0).
     ticks_per_unit
         Ticks in one unit of the problem's time.
     """
@@ -130,7 +130,7 @@ def _read_transfer(value: object, devices: int) -> list[list[Fraction]]:
         raise ValueError(f"{where}: give one number, or a matrix of {devices} x {devices} numbers")
     return [
         [
-            _delay(number, f"{where}[{source}][{target}]", same=source == target)
+            _transfer_time(number, f"{where}[{source}][{target}]", same=source == target)
             for target, number in enumerate(row)
         ]
         for source, row in enumerate(value)
@@ -138,10 +138,10 @@ def _read_transfer(value: object, devices: int) -> list[list[Fraction]]:
     ]
 
 
-def _delay(value: object, where: str, *, same: bool) -> Fraction:
+def _transfer_time(value: object, where: str, *, same: bool) -> Fraction:
     """Read an entry of the matrix; the one of a device to itself may be null and counts as 0."""
-    delay = Fraction(0) if same and value is None else exact(value, where)
-    return Fraction(0) if same else delay
+    time = Fraction(0) if same and value is None else exact(value, where)
+    return Fraction(0) if same else time
 
 
 def _first_negative(

@@ -17,7 +17,7 @@ def output(op: Op) -> Op:
 
 
 def inputs(problem: Problem, op: Op) -> list[tuple[Op, int]]:
-    """Return the outputs that an op waits for, each with its delay in ticks."""
+    """Return the outputs that an op waits for, each with its lag in ticks."""
     stage, microbatch = op.stage, op.microbatch
     match op.kind:
         case OpKind.FORWARD:

@@ -222,7 +222,7 @@ def zb_h1(problem: Problem) -> Schedule:
     """
     require_split(problem, "zb_h1")
     p, n = _linear(problem, "zb_h1")
-    rows = [zero_bubble_row(s, n, ahead=p - 1 - s, delay=s) for s in range(p)]
+    rows = [zero_bubble_row(s, n, ahead=p - 1 - s, behind=s) for s in range(p)]
     return written(problem, "zb_h1", rows)
 
 
@@ -240,7 +240,7 @@ def zb_h2(problem: Problem) -> Schedule:
     """
     require_split(problem, "zb_h2")
     p, n = _linear(problem, "zb_h2")
-    rows = [zero_bubble_row(s, n, ahead=2 * (p - 1 - s), delay=2 * s) for s in range(p)]
+    rows = [zero_bubble_row(s, n, ahead=2 * (p - 1 - s), behind=2 * s) for s in range(p)]
     return written(problem, "zb_h2", rows)
 
 

@@ -23,17 +23,17 @@ def one_f_one_b_row(stage: int, devices: int, microbatches: int) -> Row:
     return tuple(row)
 
 
-def zero_bubble_row(stage: int, microbatches: int, *, ahead: int, delay: int) -> Row:
-    """1F1B with ``ahead`` forwards before it, and each W ``delay`` microbatches after its I.
+def zero_bubble_row(stage: int, microbatches: int, *, ahead: int, behind: int) -> Row:
+    """1F1B with ``ahead`` forwards before it, and each W ``behind`` microbatches after its I.
 
-    After every I, one W runs if more than ``delay`` are waiting; at the end all that still wait.
+    After every I, one W runs if more than ``behind`` are waiting; at the end all that still wait.
     """
     row = [Op(stage, F, m) for m in range(min(ahead, microbatches))]
     for m in range(microbatches):
         if ahead + m < microbatches:
             row.append(Op(stage, F, ahead + m))
         row.append(Op(stage, I, m))
-        if m >= delay:
-            row.append(Op(stage, W, m - delay))
-    row += [Op(stage, W, m) for m in range(max(microbatches - delay, 0), microbatches)]
+        if m >= behind:
+            row.append(Op(stage, W, m - behind))
+    row += [Op(stage, W, m) for m in range(max(microbatches - behind, 0), microbatches)]
     return tuple(row)

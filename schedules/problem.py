@@ -151,14 +151,14 @@ class Problem:
         return ticks
 
     def transfer(self, source: int, target: int) -> int:
-        """Return the delay in ticks from one device to another; 0 on the same one."""
+        """Return the ticks that data takes from one device to another; 0 on the same one."""
         if source == target:
             return 0
-        delay = self.cost.transfer
-        return delay if isinstance(delay, int) else delay[source][target]
+        ticks = self.cost.transfer
+        return ticks if isinstance(ticks, int) else ticks[source][target]
 
     def lag(self, stage: int, following: int) -> int:
-        """Return the delay in ticks from a stage's device to another stage's."""
+        """Return the transfer between the devices of two stages: an op's lag behind its input."""
         device_of = self.placement.device_of_stage
         return self.transfer(device_of[stage], device_of[following])
 
@@ -243,8 +243,8 @@ def _check_sizes(problem: Problem) -> None:
     # A pair may take longer than its two halves, and there are no more pairs than forwards.
     pair = max((ticks for ticks in cost.pair if ticks is not None), default=0)
     longest = max(cost.F) + max(*cost.I, *cost.B) + max(cost.W) + pair
-    delay = cost.transfer if isinstance(cost.transfer, int) else max(map(max, cost.transfer))
-    ticks = problem.stages * problem.total_microbatches * (longest + 2 * delay)
+    transfer = cost.transfer if isinstance(cost.transfer, int) else max(map(max, cost.transfer))
+    ticks = problem.stages * problem.total_microbatches * (longest + 2 * transfer)
     if ticks >= LARGEST:
         raise ValueError(
             f"cost: in whole ticks ({cost.ticks_per_unit} per unit) the schedule could take 2^53 "
