@@ -328,7 +328,10 @@ def repair(file: ProgramFile, /, *, output: Output = None, problem: AskedProblem
 
 @app.command
 def show(file: ScheduleFile, /, *, output: Output = None, problem: AskedProblem = None) -> int:
-    """Draw a schedule's timeline and memory: in the terminal, or with -o as .svg, .png or .pdf."""
+    """Draw a schedule's timeline and memory: in the terminal, or with -o as .svg, .png or .pdf.
+
+    Where it breaks a rule and still has times, it is drawn all the same.
+    """
     from bubbleproof import report
     from bubbleproof.chart import chart
     from bubbleproof.schedules.simulate import simulate
@@ -349,7 +352,7 @@ def show(file: ScheduleFile, /, *, output: Output = None, problem: AskedProblem 
         put(chart(timeline, console().width))
         put("")
         put(report.devices(timeline))
-    return FINE
+    return _judged(verdict, schedule)
 
 
 @app.command

@@ -342,6 +342,17 @@ def test_show_writes_a_picture(run: Run, schedule_file: str, name: str) -> None:
     assert start.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
 
 
+@pytest.mark.parametrize("output", [(), ("-o", "s.svg")])
+def test_show_draws_what_breaks_a_limit_and_says_so(run: Run, output: tuple[str, ...]) -> None:
+    """GPipe over the limit has times: it is drawn, with the verdict on stderr, and exits 1."""
+    run("family", "gpipe", SMALL, "-o", "gpipe.json")
+    ran = run("show", "gpipe.json", *output)
+    assert ran.status == 1
+    assert "not valid" in ran.err
+    assert "memory" in ran.err
+    assert Path("s.svg").exists() if output else ran.out.startswith("0 ")
+
+
 def test_show_refuses_other_pictures(run: Run, schedule_file: str) -> None:
     """An extension that is not drawn is refused with those that are."""
     ran = run("show", schedule_file, "-o", "s.docx")
