@@ -29,7 +29,11 @@ def of_result(result: Result) -> Json:
 
 
 def of_infeasible(error: NoScheduleError, seconds: float) -> Json:
-    """Return the same object for a problem that has no schedule."""
+    """Return the same object for a problem that has no schedule.
+
+    Its proof bounds no time, so it has no terms; beside the keys of every proof it has the memory
+    limit and the least that would do.
+    """
     return {
         "status": Status.INFEASIBLE.value,
         "objective": None,
@@ -44,10 +48,12 @@ def of_infeasible(error: NoScheduleError, seconds: float) -> Json:
         "proof": [
             {
                 "name": "memory",
+                "bound": None,
                 "device": error.device,
+                "terms": {},
+                "text": str(error),
                 "limit": error.limit,
                 "least": error.least,
-                "text": str(error),
             }
         ],
     }
@@ -68,7 +74,7 @@ def of_comparison(comparison: Comparison, result: Result | NoScheduleError) -> J
         proven = {"status": result.status.value, "bound": result.bound}
     return {
         "problem": problem.name,
-        "objective": problem.objective.value,
+        "minimized": problem.objective.value,
         **proven,
         "candidates": [_candidate(candidate) for candidate in comparison.candidates],
         "refused": [{"name": name, "reason": reason} for name, reason in comparison.refused],

@@ -34,6 +34,7 @@ SOLVE_KEYS = [
     "source",
     "proof",
 ]
+PROOF_KEYS = ["name", "bound", "device", "terms", "text"]
 VERIFY_KEYS = ["valid", "makespan", "span", "peak_memory", "violations", "deadlock"]
 
 
@@ -170,6 +171,7 @@ def test_solve_json_has_exactly_the_documented_keys(run: Run, small: str) -> Non
     assert len(answer["peak_memory"]) == 4
     assert max(answer["peak_memory"]) <= 8
     assert answer["proof"][0]["bound"] == 294
+    assert all(list(proof) == PROOF_KEYS for proof in answer["proof"])
 
 
 def test_solve_says_what_is_proven_in_words(run: Run, small: str) -> None:
@@ -210,7 +212,9 @@ def test_infeasible_limits_exit_1_with_the_least_that_would_do(run: Run, tmp_pat
     answer = json.loads(run("solve", file, "--json").out)
     assert list(answer) == SOLVE_KEYS
     assert (answer["status"], answer["objective"]) == ("infeasible", None)
-    assert answer["proof"][0]["least"] == 2
+    (proof,) = answer["proof"]
+    assert (proof["device"], proof["limit"], proof["least"]) == (0, 1, 2)
+    assert set(proof) == {*PROOF_KEYS, "limit", "least"}
 
 
 def test_exact_decimals_come_back_as_they_were_written(run: Run, tmp_path: Path) -> None:
@@ -245,6 +249,7 @@ def test_compare_has_every_family_and_the_solver(run: Run, small: str) -> None:
     ran = run("compare", small, "--json")
     answer = json.loads(ran.out)
     assert ran.status == 0
+    assert answer["minimized"] == "span"
     candidates, refused = answer["candidates"], answer["refused"]
     assert sorted(c["name"] for c in [*candidates, *refused]) == sorted(
         [*bp.families.names(), "solve"]
