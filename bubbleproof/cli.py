@@ -308,6 +308,7 @@ def repair(file: ProgramFile, /, *, output: Output = None, problem: AskedProblem
         _require_place(output, SCHEDULE_FORMS, problem)
     with _usable():
         program = load_program(file, None if problem is None else _problem(problem))
+    _say_if_guessed(file, program.problem)
     form = ".csv" if (output or file).suffix.lower() == ".csv" else ".json"
     result = repaired(program, grouped=form != ".csv")
     if result.program is None:
@@ -475,17 +476,29 @@ def _problem(file: Path) -> "Problem":
 
 
 def _schedule(file: Path, problem: Path | None) -> "Schedule":
-    from bubbleproof.schedules.io import load_schedule
+    from bubbleproof.schedules.program import Program, schedule_of
 
-    with _usable():
-        return load_schedule(file, None if problem is None else _problem(problem))
+    loaded = _schedule_or_program(file, problem)
+    return schedule_of(loaded) if isinstance(loaded, Program) else loaded
 
 
 def _schedule_or_program(file: Path, problem: Path | None) -> "Schedule | Program":
     from bubbleproof.schedules.io import load_schedule_or_program
 
     with _usable():
-        return load_schedule_or_program(file, None if problem is None else _problem(problem))
+        loaded = load_schedule_or_program(file, None if problem is None else _problem(problem))
+    _say_if_guessed(file, loaded.problem)
+    return loaded
+
+
+def _say_if_guessed(file: Path, problem: "Problem") -> None:
+    from bubbleproof.schedules.torch_csv import GUESSED
+
+    if problem.name == GUESSED:
+        say(
+            f"{file}: its problem is guessed: F, I and W take 1, transfers nothing, and memory has "
+            "no limit; --problem gives the real one, by which times and memory are checked"
+        )
 
 
 def _save(value: "Schedule | Program", output: Path) -> None:

@@ -15,6 +15,9 @@ from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.schedule import Schedule, require_all_rows
 from bubbleproof.schedules.torch_cells import cell_error, csv_lines, first_fault, is_communication
 
+GUESSED = "unit times, guessed from a CSV"
+"""The name of a problem that nobody gave: with it, reports say what their times are worth."""
+
 UNIT_PAIR = 3
 """A pair's time where a file gives none: torch runs its F (1) and its B (2) one after the other."""
 
@@ -105,9 +108,9 @@ def stage_unknown(stage: int, problem: Problem) -> str:
 def problem_of_rows(rows: Sequence[Row]) -> Problem:
     """Return the least problem that explains rows: one chain in stage order, unit times.
 
-    Stages are on the devices in whose rows they are found, and microbatches are as many as the
-    highest number says. F, I and W take 1, B takes 2 and a pair 3. The backward is split, fused
-    or, where both are found, free.
+    Its name is ``GUESSED``. Stages are on the devices in whose rows they are found, and
+    microbatches are as many as the highest number says. F, I and W take 1, B takes 2 and a pair 3.
+    The backward is split, fused or, where both are found, free.
 
     Raises
     ------
@@ -149,6 +152,7 @@ def problem_of_rows(rows: Sequence[Row]) -> Problem:
         microbatches=most + 1,
         cost={"F": 1, "I": 1, "W": 1, "B": 2, "pair": UNIT_PAIR if pairs else None},
         backward=_backward(kinds),
+        name=GUESSED,
     )
 
 

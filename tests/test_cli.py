@@ -412,6 +412,26 @@ def test_export_names_the_placement_of_torchtitan(
     assert expected in ran.err
 
 
+def test_a_bare_csv_is_said_to_have_a_guessed_problem(run: Run, tmp_path: Path) -> None:
+    """Its times and memory are nobody's: each command says so, and JSON stays JSON."""
+    problem = problem_file(tmp_path, cost={"F": 10, "I": 12, "W": 8})
+    assert run("family", "zb_h1", problem, "-o", "s.csv").status == 0
+    for arguments in (
+        ["verify", "s.csv"],
+        ["verify", "s.csv", "--json"],
+        ["show", "s.csv"],
+        ["export", "s.csv", "--to", "torch-compute-comms"],
+    ):
+        ran = run(*arguments)
+        assert ran.status == 0
+        assert ran.err.count("s.csv: its problem is guessed: F, I and W take 1") == 1
+        given = run(*arguments, "--problem", problem)
+        assert given.status == 0
+        assert "guessed" not in given.out + given.err
+    assert "unit times, guessed from a CSV" in run("verify", "s.csv").out
+    assert json.loads(run("verify", "s.csv", "--json").out)["valid"] is True
+
+
 def test_no_command_writes_over_what_it_reads(run: Run, tmp_path: Path) -> None:
     """An input that is named as the output, by whatever path, stays as it was."""
     problem = problem_file(tmp_path)

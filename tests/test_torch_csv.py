@@ -24,7 +24,7 @@ from bubbleproof.schedules.placement import loop, wave
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule, parse_rows
 from bubbleproof.schedules.simulate import simulate
-from bubbleproof.schedules.torch_csv import problem_of_rows
+from bubbleproof.schedules.torch_csv import GUESSED, problem_of_rows
 
 COST = {"F": 1, "I": 1, "W": 1, "B": 2}
 
@@ -103,7 +103,7 @@ def test_rows_read_back_with_the_problem_and_without(form: str, tmp_path: Path) 
     assert (given_problem.problem, given_problem.rows) == (problem, schedule.rows)
     inferred = load_schedule(tmp_path / "s.csv")
     assert inferred.rows == schedule.rows
-    assert inferred.problem == replace(problem, memory={})
+    assert inferred.problem == replace(problem, memory={}, name=GUESSED)
     assert simulate(inferred).makespan == simulate(schedule).makespan
 
 
