@@ -65,6 +65,8 @@ class Mail:
         The program; its blocks count all steps.
     links, link_of
         All links; for ``4 x stage + kind`` of an action its link, or why there is none.
+    neighbour
+        For the same the stage at the other end; -1 where there is none.
     channels
         For each channel the devices that send and receive.
     code, step, is_send
@@ -88,6 +90,7 @@ class Mail:
     reading: Reading
     links: tuple[Link, ...]
     link_of: tuple[int, ...]
+    neighbour: tuple[int, ...]
     channels: tuple[tuple[int, int], ...]
     code: list[int] = field(default_factory=list[int])
     step: list[int] = field(default_factory=list[int])
@@ -139,10 +142,9 @@ class Mail:
 
 def read_mail(reading: Reading) -> Mail:
     """Number the messages of a program and pair their ends."""
-    links, link_of, channels = _links(reading)
-    mail = Mail(reading, links, link_of, channels)
-    mail.sent.extend([] for _ in channels)
-    mail.received.extend([] for _ in channels)
+    mail = _links(reading)
+    mail.sent.extend([] for _ in mail.channels)
+    mail.received.extend([] for _ in mail.channels)
     step = 0
     for device, row in enumerate(reading.rows):
         entries: list[tuple[int, ...]] = []
@@ -173,11 +175,11 @@ def read_mail(reading: Reading) -> Mail:
     return mail
 
 
-def _links(
-    reading: Reading,
-) -> tuple[tuple[Link, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
+def _links(reading: Reading) -> Mail:
+    """Return the mail of a program before any of its messages is read."""
     layout = reading.layout
     link_of = [NO_NEIGHBOUR] * (4 * reading.stages)
+    neighbour = [-1] * (4 * reading.stages)
     links: list[Link] = []
     channels: dict[tuple[int, int], int] = {}
     for chain in layout.chains:
@@ -193,7 +195,9 @@ def _links(
                     links.append(Link(source, target, forward, channel))
                 link_of[4 * source + send] = number
                 link_of[4 * target + send + 1] = number
-    return tuple(links), tuple(link_of), tuple(channels)
+                neighbour[4 * source + send] = target
+                neighbour[4 * target + send + 1] = source
+    return Mail(reading, tuple(links), tuple(link_of), tuple(neighbour), tuple(channels))
 
 
 def _post(mail: Mail, device: int, position: int, step: int, action: Action) -> int | None:
@@ -237,15 +241,13 @@ def _stray(mail: Mail, device: int, position: int, action: Action) -> Stray:
     holder = reading.layout.device_of_stage[stage]
     if device != holder:
         return stray("peer", f"stage {stage} is on device {holder}")
-    chain = next(chain for chain in reading.layout.chains if stage in chain)
     if mail.link_of[4 * stage + kind] == NO_NEIGHBOUR:
         which = "first" if kind in (RECV_F, SEND_B) else "last"
         what = "to send to" if kind in (SEND_F, SEND_B) else "to receive from"
         return stray(
             "direction", f"stage {stage} is the {which} of its chain and has no stage there {what}"
         )
-    step = 1 if kind in (SEND_F, RECV_B) else -1
-    other = chain[chain.index(stage) + step]
+    other = mail.neighbour[4 * stage + kind]
     return stray(
         "peer",
         f"stages {stage} and {other} are both on device {device}, which hands data on itself",
