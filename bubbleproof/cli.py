@@ -42,7 +42,10 @@ LARGEST_SEED = 2**31 - 1
 
 SCHEDULE_FORMS, PICTURE_FORMS, TORCH_FORMS = (".json", ".csv"), (".svg", ".png", ".pdf"), (".csv",)
 
-DRAWABLE = frozenset({"memory", "timing", "exclusive"})
+TIMES = frozenset({"timing", "exclusive"})
+"""Rules about start times, which an order without them cannot break."""
+
+DRAWABLE = TIMES | {"memory"}
 """Rules that a schedule may break and still have times to be drawn."""
 
 app = App(
@@ -93,6 +96,15 @@ ProgramFile = Annotated[
 AskedProblem = Annotated[
     Path | None,
     Parameter(name="--problem", help="Take this problem instead of the schedule's own."),
+]
+OrderOnly = Annotated[
+    bool,
+    Parameter(
+        name="--order-only",
+        negative=(),
+        help="Drop the start times: each op as early as its order allows. With --problem: how "
+        "long does this order take there?",
+    ),
 ]
 TransportName = Annotated[
     Literal["all", "buffered", "rendezvous", "pair-fifo", "rank-fifo"],
@@ -264,6 +276,7 @@ def verify(
     /,
     *,
     problem: AskedProblem = None,
+    order_only: OrderOnly = False,
     transport: TransportName = "all",
     as_json: AsJson = False,
 ) -> int:
@@ -277,7 +290,7 @@ def verify(
     from bubbleproof.verify.certificate import certify
     from bubbleproof.verify.transports import Transport
 
-    loaded = _schedule_or_program(file, problem)
+    loaded = _schedule_or_program(file, problem, order_only=order_only)
     judgement = judge(loaded, tuple(Transport) if transport == "all" else (Transport(transport),))
     verdict = judgement.verdict
     claims = certify(schedule_of(loaded) if isinstance(loaded, Program) else loaded)
@@ -285,6 +298,7 @@ def verify(
     verdict = replace(verdict, violations=(*verdict.violations, *claims.violations))
     for warning in verdict.warnings:
         say(f"{file}: warning: {warning.message}")
+    _say_if_of_other_times(file, problem, verdict)
     if as_json:
         put_json(answers.of_report(verdict))
     else:
@@ -328,7 +342,14 @@ def repair(file: ProgramFile, /, *, output: Output = None, problem: AskedProblem
 
 
 @app.command
-def show(file: ScheduleFile, /, *, output: Output = None, problem: AskedProblem = None) -> int:
+def show(
+    file: ScheduleFile,
+    /,
+    *,
+    output: Output = None,
+    problem: AskedProblem = None,
+    order_only: OrderOnly = False,
+) -> int:
     """Draw a schedule's timeline and memory: in the terminal, or with -o as .svg, .png or .pdf.
 
     Where it breaks a rule and still has times, it is drawn all the same.
@@ -340,8 +361,9 @@ def show(file: ScheduleFile, /, *, output: Output = None, problem: AskedProblem 
 
     if output is not None:
         _require_place(output, PICTURE_FORMS, file, problem)
-    schedule = _schedule(file, problem)
+    schedule = _schedule(file, problem, order_only=order_only)
     verdict = judge(schedule)
+    _say_if_of_other_times(file, problem, verdict)
     if not {violation.rule for violation in verdict.violations} <= DRAWABLE:
         say(f"{file}: not drawn, since it cannot run as it stands")
         return _judged(verdict, schedule)
@@ -367,6 +389,7 @@ def export(
     ],
     output: Output = None,
     problem: AskedProblem = None,
+    order_only: OrderOnly = False,
 ) -> int:
     """Write what is valid as another program reads it, and say which settings that needs.
 
@@ -380,8 +403,9 @@ def export(
     if output is not None:
         _require_place(output, TORCH_FORMS, file, problem)
     target = Target(to)
-    prepared = prepare(_schedule_or_program(file, problem), target)
+    prepared = prepare(_schedule_or_program(file, problem, order_only=order_only), target)
     if not prepared.verdict.valid:
+        _say_if_of_other_times(file, problem, prepared.verdict)
         say(f"{file}: not exported to {to}, since it is not valid")
         return _judged(prepared.verdict, prepared.judged)
     with _usable(f"{file}: "):
@@ -475,20 +499,31 @@ def _problem(file: Path) -> "Problem":
     return problem
 
 
-def _schedule(file: Path, problem: Path | None) -> "Schedule":
+def _schedule(file: Path, problem: Path | None, *, order_only: bool) -> "Schedule":
     from bubbleproof.schedules.program import Program, schedule_of
 
-    loaded = _schedule_or_program(file, problem)
+    loaded = _schedule_or_program(file, problem, order_only=order_only)
     return schedule_of(loaded) if isinstance(loaded, Program) else loaded
 
 
-def _schedule_or_program(file: Path, problem: Path | None) -> "Schedule | Program":
+def _schedule_or_program(
+    file: Path, problem: Path | None, *, order_only: bool
+) -> "Schedule | Program":
     from bubbleproof.schedules.io import load_schedule_or_program
 
+    asked = None if problem is None else _problem(problem)
     with _usable():
-        loaded = load_schedule_or_program(file, None if problem is None else _problem(problem))
+        loaded = load_schedule_or_program(file, asked, order_only=order_only)
     _say_if_guessed(file, loaded.problem)
     return loaded
+
+
+def _say_if_of_other_times(file: Path, problem: Path | None, verdict: "Report") -> None:
+    if problem is not None and not TIMES.isdisjoint(v.rule for v in verdict.violations):
+        say(
+            f"{file}: its start times do not fit the times of {problem}; --order-only asks how "
+            "long its order takes there"
+        )
 
 
 def _say_if_guessed(file: Path, problem: "Problem") -> None:

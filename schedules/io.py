@@ -41,7 +41,9 @@ def load_problem(path: AnyPath) -> Problem:
     source = read_source(path)
     match _form(path):
         case ".csv":
-            raise source.of("a problem is JSON or TOML, not CSV; give a .json or .toml file")
+            raise source.of(
+                "a problem is JSON or TOML, not CSV; a schedule goes to verify, show or export"
+            )
         case ".toml":
             words: object = parse_toml(source)
         case ".json":
@@ -54,7 +56,9 @@ def load_problem(path: AnyPath) -> Problem:
         raise source.of(error) from None
 
 
-def load_schedule(path: AnyPath, problem: Problem | None = None) -> Schedule:
+def load_schedule(
+    path: AnyPath, problem: Problem | None = None, *, order_only: bool = False
+) -> Schedule:
     """Read a schedule from a JSON file (``bubbleproof.schedule/1``) or torch's CSV.
 
     Where the file is a program (``bubbleproof.program/1``, or a compute_comms CSV), the schedule
@@ -68,6 +72,9 @@ def load_schedule(path: AnyPath, problem: Problem | None = None) -> Schedule:
         What the schedule is for. None: the problem in the JSON file; for a CSV, which has none,
         the least that explains its rows (``torch_csv.problem_of_rows``). Where it is given and
         differs from the file's, what the file claims to be proven is dropped.
+    order_only
+        Whether the file's starts, and what it claims of them, are dropped: how long does this
+        order take with other times?
 
     Raises
     ------
@@ -76,7 +83,7 @@ def load_schedule(path: AnyPath, problem: Problem | None = None) -> Schedule:
         is wrong and what would be right. An order that breaks a rule is no such error; ``verify``
         judges it.
     """
-    loaded = load_schedule_or_program(path, problem)
+    loaded = load_schedule_or_program(path, problem, order_only=order_only)
     return schedule_of(loaded) if isinstance(loaded, Program) else loaded
 
 
@@ -103,12 +110,14 @@ def load_program(path: AnyPath, problem: Problem | None = None) -> Program:
     return loaded
 
 
-def load_schedule_or_program(path: AnyPath, problem: Problem | None = None) -> Schedule | Program:
+def load_schedule_or_program(
+    path: AnyPath, problem: Problem | None = None, *, order_only: bool = False
+) -> Schedule | Program:
     """Read whichever of the two a file is; a CSV is a program if anything in it is communication.
 
     Parameters
     ----------
-    path, problem
+    path, problem, order_only
         As ``load_schedule`` takes them.
 
     Raises
@@ -119,7 +128,9 @@ def load_schedule_or_program(path: AnyPath, problem: Problem | None = None) -> S
     source = read_source(path)
     form = _form(path)
     if form == ".toml":
-        raise source.of("a schedule is JSON or CSV, not TOML; give a .json or .csv file")
+        raise source.of(
+            "a schedule is JSON or CSV, not TOML; a problem goes to solve, family or compare"
+        )
     if form == ".csv" or (form != ".json" and not _is_json(source)):
         if has_communication(source):
             return compute_comms_program(source, problem)
@@ -128,7 +139,7 @@ def load_schedule_or_program(path: AnyPath, problem: Problem | None = None) -> S
     try:
         if is_object(words) and words.get("format") == PROGRAM_FORMAT:
             return program_of_words(words, problem)
-        return schedule_of_words(words, problem)
+        return schedule_of_words(words, problem, order_only=order_only)
     except ValueError as error:
         raise source.of(error) from None
 

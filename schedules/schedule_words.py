@@ -95,8 +95,19 @@ def words_of_proof(proof: Sequence[Bound], per_unit: int) -> list[dict[str, obje
     ]
 
 
-def schedule_of_words(words: object, problem: Problem | None = None) -> Schedule:
+def schedule_of_words(
+    words: object, problem: Problem | None = None, *, order_only: bool = False
+) -> Schedule:
     """Read a schedule from what a file says, for its own problem or a given one.
+
+    Parameters
+    ----------
+    words
+        What the file says.
+    problem
+        What the schedule is for; None: the file's own.
+    order_only
+        Whether the starts, and what is claimed of them, are dropped.
 
     Raises
     ------
@@ -116,12 +127,16 @@ def schedule_of_words(words: object, problem: Problem | None = None) -> Schedule
         target = _refined(target, lcm(per_unit, ticks_per_unit))
         per_unit = target.cost.ticks_per_unit
     rows = _rows(given.get("rows"))
-    starts = _starts(given.get("starts"), Fraction(per_unit, ticks_per_unit))
+    # Before the starts, whose fault on other devices would be a consequence of this one.
+    require_all_rows(target, rows)
+    starts = (
+        None if order_only else _starts(given.get("starts"), Fraction(per_unit, ticks_per_unit))
+    )
     _check_shape(target, rows, starts)
     schedule = Schedule(
         problem=target, rows=rows, starts=starts, source=text(given.get("source", ""), "source")
     )
-    if problem is not None and problem != own:
+    if order_only or (problem is not None and problem != own):
         return schedule
     return _claimed(schedule, given)
 
@@ -201,7 +216,8 @@ def _starts(value: object, factor: Fraction) -> Starts | None:
                 if item.denominator != 1:
                     raise ValueError(
                         f"starts[{device}][{i}]: {each[i]} is no whole number of ticks of the "
-                        f"problem; one of its ticks is {1 / factor} of the file's"
+                        f"problem; one of its ticks is {1 / factor} of the file's, so "
+                        "take the order alone (--order-only)"
                     )
             each = [int(item) for item in scaled]
         starts.append(tuple(each))

@@ -15,6 +15,13 @@ Words: TypeAlias = Mapping[str, object]
 Amount: TypeAlias = int | Decimal
 """A number of a file."""
 
+_TAKEN_BY = {
+    "problem": "solve, family and compare",
+    "schedule": "verify, show and export",
+    "program": "verify, repair, show and export",
+}
+"""Who uses which kind of file."""
+
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
@@ -113,11 +120,19 @@ def fields(words: object, form: str, accepted: Sequence[str], what: str) -> Word
     if "format" not in words:
         raise ValueError(f'format is missing; {what} has "format": "{form}"')
     if words["format"] != form:
+        kind, own = _kind(words["format"]), _kind(form)
+        if kind in _TAKEN_BY and kind != own:
+            raise ValueError(f"this is a {kind}, not {what}; {_TAKEN_BY[kind]} take it")
         raise ValueError(
             f'format: {shown(words["format"])} is no format of {what}; "{form}" is accepted'
         )
     known(words, accepted, what)
     return words
+
+
+def _kind(form: object) -> str:
+    """Return what a format is of: ``bubbleproof.schedule/1`` is of a schedule."""
+    return form.partition("/")[0].removeprefix("bubbleproof.") if isinstance(form, str) else ""
 
 
 def amount(ticks: int, per_unit: int, where: str) -> Amount:

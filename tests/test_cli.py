@@ -140,7 +140,7 @@ def test_version_is_the_package_s(run: Run) -> None:
         (["solve", "missing.json"], "missing.json: there is no such file"),
         (["solve", "."], "is a folder"),
         (["family", "zb_h3", SMALL], "'zb_h3' is unknown; did you mean zb_h"),
-        (["verify", SMALL], "small.toml: a schedule is JSON or CSV, not TOML"),
+        (["verify", SMALL], "not TOML; a problem goes to solve, family or compare"),
         (["verify", "--transport", "gloo", "x.json"], 'Invalid value "gloo" for --transport'),
         (["export", "x.json"], "--to requires an argument"),
         (["export", "x.json", "--to", "nccl"], 'Invalid value "nccl" for --to'),
@@ -325,6 +325,32 @@ def test_verify_takes_another_problem(run: Run, tmp_path: Path) -> None:
     ran = run("verify", "s.json", "--problem", tight)
     assert ran.status == 1
     assert "memory" in ran.out
+
+
+def test_an_order_is_timed_anew_where_its_start_times_do_not_fit(run: Run, tmp_path: Path) -> None:
+    """Re-profiled times: the old starts are judged and said to be of other times, or dropped."""
+    assert run("solve", problem_file(tmp_path), "-o", "s.json").status == 0
+    slower = problem_file(tmp_path, cost={"F": 2, "I": 3, "W": 2})
+    for command in (["verify"], ["show"], ["export", "--to", "torch-compute-only"]):
+        ran = run(*command, "s.json", "--problem", slower)
+        assert ran.status == 1
+        assert "s.json: its start times do not fit the times of" in ran.err
+        order = run(*command, "s.json", "--problem", slower, "--order-only")
+        assert order.status == 0
+        assert "start times" not in order.err
+    expected = bp.simulate(bp.load_schedule("s.json", bp.load_problem(slower), order_only=True))
+    verdict = json.loads(run("verify", "s.json", "--problem", slower, "--order-only", "--json").out)
+    assert verdict["makespan"] == expected.makespan
+
+
+def test_another_number_of_devices_is_said_before_any_start(run: Run, tmp_path: Path) -> None:
+    """The starts of other devices are not judged by the ticks of this problem."""
+    cost = {"F": 1.25, "I": 1, "W": 1}
+    assert run("solve", problem_file(tmp_path, cost=cost), "-o", "s.json").status == 0
+    three = problem_file(tmp_path, devices=3)
+    ran = run("verify", "s.json", "--problem", three)
+    assert ran.status == 2
+    assert "s.json: rows: 2 rows for 3 devices; one for each is right" in ran.err
 
 
 def test_show_draws_every_device_in_the_terminal(run: Run, schedule_file: str) -> None:

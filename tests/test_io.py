@@ -54,7 +54,7 @@ FAULTS = {
     "list.json": "a problem is an object",
     "no_format.json": 'format is missing; a problem has "format": "bubbleproof.problem/1"',
     "future_format.json": 'format: .*problem/2.*; "bubbleproof.problem/1" is accepted',
-    "schedule_as_problem.json": "format: 'bubbleproof.schedule/1' is no format of a problem",
+    "schedule_as_problem.json": "this is a schedule, not a problem; verify, show and export ta",
     "unknown_field.json": "'microbatch' is unknown; did you mean microbatches",
     "no_devices.json": "devices is missing",
     "text_number.json": r"cost\.F: '1' is not a finite number",
@@ -249,8 +249,15 @@ def test_a_given_problem_replaces_the_files_and_drops_its_claims(tmp_path: Path)
 def test_starts_between_a_given_problems_ticks_are_refused(tmp_path: Path) -> None:
     """A start at half a tick of the given problem cannot be kept."""
     words = words_of(SCHEDULE) | {"ticks_per_unit": 2}
-    with pytest.raises(ValueError, match=r"starts\[0\]\[1\]: 1 is no whole number of ticks"):
+    with pytest.raises(ValueError, match=r"starts\[0\]\[1\]: 1 is no wh.* \(--order-only\)"):
         load_schedule(written(tmp_path / "s.json", words), PROBLEM)
+
+
+def test_an_order_alone_has_neither_starts_nor_claims(tmp_path: Path) -> None:
+    """Only the problem, the rows and how they were made are left."""
+    save(SCHEDULE, tmp_path / "s.json")
+    loaded = load_schedule(tmp_path / "s.json", order_only=True)
+    assert loaded == Schedule(SCHEDULE.problem, SCHEDULE.rows, source=SCHEDULE.source)
 
 
 SPOILED: dict[str, dict[str, object]] = {
@@ -303,10 +310,13 @@ def test_the_reader_of_the_wrong_kind_names_the_right_one(tmp_path: Path) -> Non
     """CSV is no problem, TOML no schedule, and an extension that is neither cannot be written."""
     (tmp_path / "x.csv").write_text("0F0\n")
     (tmp_path / "x.toml").write_text("a = 1\n")
-    with pytest.raises(ValueError, match=r"x\.csv: a problem is JSON or TOML"):
+    with pytest.raises(ValueError, match=r"x\.csv: a problem is JSON or TOML, not CSV; a sch"):
         load_problem(tmp_path / "x.csv")
-    with pytest.raises(ValueError, match=r"x\.toml: a schedule is JSON or CSV"):
+    with pytest.raises(ValueError, match=r"x\.toml: a schedule is JSON or CSV, not TOML; a prob"):
         load_schedule(tmp_path / "x.toml")
+    save(PROBLEM, tmp_path / "p.json")
+    with pytest.raises(ValueError, match=r"p\.json: this is a problem, not a schedule; solve, fam"):
+        load_schedule(tmp_path / "p.json")
     with pytest.raises(ValueError, match=r"x\.csv: a problem is written as \.json or \.toml"):
         save(PROBLEM, tmp_path / "x.csv")
     with pytest.raises(ValueError, match=r"x\.yaml: a schedule is written as \.json or \.csv"):
