@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from pathlib import Path
 from typing import TypeAlias
 
@@ -112,11 +112,12 @@ def answer(asked: Question, *, time_limit_s: float, seed: int = 0) -> Answer:
     OSError
         If CP-SAT's proof cannot be written to or read from its fixed place.
     """
-    if [] in asked.clauses:
-        empty = asked.clauses.index([]) + 1
-        return Answer(satisfiable=False, proof=f"{len(asked.clauses) + 1} 0 {empty} 0\n")
     if not asked.clauses:
         return Answer(satisfiable=True)
+    contradiction = _propagated(asked.clauses)
+    if contradiction is not None:
+        used = " ".join(map(str, contradiction))
+        return Answer(satisfiable=False, proof=f"{len(asked.clauses) + 1} 0 {used} 0\n")
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -155,6 +156,34 @@ def answer(asked: Question, *, time_limit_s: float, seed: int = 0) -> Answer:
                 raise AssertionError(f"invalid model: {model.validate()}")
 
 
+def _propagated(clauses: Clauses) -> list[int] | None:
+    """Return the clauses by which unit propagation alone leads to a contradiction, if it does.
+
+    Of what it finds that way before it searches, CP-SAT writes no proof.
+    """
+    containing: dict[int, list[int]] = {}
+    for index, clause in enumerate(clauses):
+        for literal in clause:
+            containing.setdefault(literal, []).append(index)
+    open_literals = [len(clause) for clause in clauses]
+    true: set[int] = set()
+    used: list[int] = []
+    waiting = [index for index, count in enumerate(open_literals) if count <= 1]
+    for index in waiting:
+        left = [literal for literal in clauses[index] if -literal not in true]
+        if not left:
+            return [*used, index + 1]
+        if left[0] in true:
+            continue
+        true.add(left[0])
+        used.append(index + 1)
+        for other in containing.get(-left[0], ()):
+            open_literals[other] -= 1
+            if open_literals[other] == 1:
+                waiting.append(other)
+    return None
+
+
 @contextmanager
 def _proof_place() -> Generator[Path, None, None]:
     """Keep CP-SAT's fixed place for one proof at a time, and clear it afterwards."""
@@ -174,6 +203,13 @@ def _proof_place() -> Generator[Path, None, None]:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
         os.close(lock)
+
+
+def _too_many_clauses() -> ValueError:
+    return ValueError(
+        f"a certificate would take more than {MOST_CLAUSES} clauses; a problem with fewer "
+        "microbatches, or fewer stages per device, takes less"
+    )
 
 
 def _kinds(problem: Problem) -> list[OpKind]:
@@ -232,10 +268,7 @@ class _Writer:
             elif by is (slot >= last):
                 return
         if len(self._clauses) >= MOST_CLAUSES:
-            raise ValueError(
-                f"a certificate would take more than {MOST_CLAUSES} clauses; a problem with fewer "
-                "microbatches, or fewer stages per device, takes less"
-            )
+            raise _too_many_clauses()
         self._clauses.append(clause)
 
     def _inputs(self, op: Op) -> Iterator[tuple[Op, int]]:
@@ -310,7 +343,10 @@ class _Writer:
             else:
                 rows.append([op])
         changes = [self._problem.memory.of(row[0].kind)[row[0].stage] for row in rows]
-        excesses = list(_excesses(changes, [len(row) for row in rows], limit))
+        most = MOST_CLAUSES // self._horizon
+        excesses = list(islice(_excesses(changes, [len(row) for row in rows], limit), most + 1))
+        if len(excesses) > most:
+            raise _too_many_clauses()
         for slot in range(self._horizon):
             for started, ended in excesses:
                 self._add(

@@ -17,6 +17,7 @@ from bubbleproof.schedules.simulate import earliest_starts, simulate
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.limits import shortages, within_limits
+from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.result import NoScheduleError, Progress, Result
 from bubbleproof.solver.retime import least_span_starts, objective_of
 from bubbleproof.solver.scale import model_size
@@ -29,6 +30,7 @@ _LISTING_SHARE = 0.2
 _TUNING_SHARE = 0.25
 _TUNING_SHARE_ALONE = 0.6
 _TUNING_LEAST_S = 0.5
+_BOUNDING_SHARE = 0.15
 _QUICK_BLOCKS = 20_000
 _GRACE_S = 1.0
 _EXACT = "CP-SAT"
@@ -80,6 +82,7 @@ def solve(
     try:
         search.try_families()
         search.try_lists()
+        search.try_device_bounds()
         search.try_tuned(threads, seed)
         search.try_exact(threads, seed)
     except KeyboardInterrupt:
@@ -201,6 +204,19 @@ class _Search:
             schedule = list_schedule(self._problem, policy, until)
             if schedule is not None and within_limits(self._problem, schedule.rows):
                 self._offer(schedule.rows, schedule.source)
+
+    def try_device_bounds(self) -> None:
+        """Bound the objective by the best order of single devices."""
+        if self._closed or self._best is None:
+            return
+        now = monotonic()
+        until = now + _BOUNDING_SHARE * (self._deadline - now)
+        for device in range(self._problem.devices):
+            bound = device_bound(self._problem, device, self._objective, until)
+            if bound is not None and bound.ticks > self._proof[0].ticks:
+                self._proof = (bound, *self._proof)
+            if monotonic() > until:
+                return
 
     def try_tuned(self, workers: int, seed: int) -> None:
         """Search for better rules of list scheduling, then among orders near the best.

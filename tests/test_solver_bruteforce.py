@@ -1,5 +1,7 @@
 """The solver's claims against every order of tiny problems."""
 
+from time import monotonic
+
 import pytest
 from bruteforce import least_objective
 from tiny_problems import tiny_problem
@@ -9,6 +11,7 @@ from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import one_by_one
 from bubbleproof.solver.limits import shortages
 from bubbleproof.solver.model import Model
+from bubbleproof.solver.relaxation import device_bound
 
 SEEDS = range(40)
 """Each stands for five problems, so that the test runner can share them out."""
@@ -25,6 +28,10 @@ def _check(seed: int, *, pairs: bool) -> None:
     assert not shortages(problem), problem
     for bound in bounds(problem):
         assert bound.ticks <= best, (bound, problem)
+    for device in range(problem.devices):
+        for known in (best, best + 1, 10 * best):
+            alone = device_bound(problem, device, known, monotonic() + 60)
+            assert alone is None or alone.ticks <= best, (alone, problem)
     result = bp.solve(problem, time_limit_s=20, workers=1)
     assert bp.verify(result.schedule).valid, problem
     assert (result.objective_ticks, result.bound_ticks) == (best, best), problem
