@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_executor import faults
 from programs import problem_of, written
@@ -137,6 +137,7 @@ def test_a_repaired_program_says_so_once() -> None:
     assert repair(Program(TWO, program.rows)).source == "messages repaired"
 
 
+@settings(max_examples=60)
 @given(problems(max_devices=4), st.integers(0, 2**32), st.booleans())
 def test_whatever_happened_to_messages_is_undone(
     problem: Problem, seed: int, grouped: bool

@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import judged, problem_of, written
 from random_programs import drifted, lowered, with_groups, with_weights
@@ -308,6 +308,7 @@ def test_a_stage_without_microbatches_needs_no_reduction() -> None:
     assert judged(idle, *rows).valid
 
 
+@settings(max_examples=60)
 @given(problems(max_devices=4), st.integers(0, 2**32))
 def test_whatever_is_lowered_by_rule_is_valid(problem: Problem, seed: int) -> None:
     """Messages along one line of all ops pass every rule, grouped and with weights as well."""
@@ -319,6 +320,7 @@ def test_whatever_is_lowered_by_rule_is_valid(problem: Problem, seed: int) -> No
         assert report.deadlock is None
 
 
+@settings(max_examples=60)
 @given(problems(max_devices=4), st.integers(0, 2**32))
 def test_drifting_messages_can_only_hang(problem: Problem, seed: int) -> None:
     """A program whose ops, ends and orders are right breaks no rule but deadlock."""
@@ -333,6 +335,7 @@ ACTIONS = st.builds(Action, NUMBERS, st.sampled_from(ActionKind), st.one_of(st.n
 GROUPS = st.builds(Group, st.lists(ACTIONS, max_size=4).map(tuple))
 
 
+@settings(max_examples=50)
 @given(problems(), st.data())
 def test_any_program_gets_a_verdict(problem: Problem, data: st.DataObject) -> None:
     """Rows without any sense are judged and nothing is raised."""
