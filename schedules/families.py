@@ -59,6 +59,22 @@ __all__ = [
 
 Builder: TypeAlias = Callable[[Problem], Schedule]
 
+_CALLED = {
+    "pipedream": "one_f_one_b",
+    "pipedreamflush": "one_f_one_b",
+    "dapple": "one_f_one_b",
+    "interleaved": "interleaved_1f1b",
+    "virtualpipeline": "interleaved_1f1b",
+    "vpp": "interleaved_1f1b",
+    "bfs": "looped_bfs",
+    "interleavedgpipe": "looped_bfs",
+    "zerobubble": "zb_h1",
+    "zbvzerobubble": "zb_v",
+    "wave": "hanayo",
+    "bidirectional": "chimera",
+}
+"""What papers and frameworks call families besides their names and titles here."""
+
 _FAMILIES: dict[str, tuple[Family, Builder]] = {}
 
 
@@ -93,12 +109,25 @@ def build(name: str, problem: Problem) -> Schedule:
 def _find(name: str) -> tuple[Family, Builder]:
     found = _FAMILIES.get(name)
     if found is None:
-        close = get_close_matches(name[:40], _FAMILIES, n=1, cutoff=0.0)[0]
         raise ValueError(
-            f"family: {shown(name)} is unknown; did you mean {close}? "
+            f"family: {shown(name)} is unknown; did you mean {_closest(name[:40])}? "
             f"(accepted: {', '.join(_FAMILIES)})"
         )
     return found
+
+
+def _closest(name: str) -> str:
+    """Return the family that is most likely meant: by name, by title, or as others call it."""
+    known = {_letters(name): name for name in _FAMILIES}
+    known |= {_letters(family.title): family.name for family, _ in _FAMILIES.values()}
+    known |= _CALLED
+    meant = _letters(name).removeprefix("schedule")
+    return known[get_close_matches(meant, known, n=1, cutoff=0.0)[0]]
+
+
+def _letters(name: str) -> str:
+    """Return a name without what people write in different ways."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def _family(

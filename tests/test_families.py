@@ -115,6 +115,30 @@ def test_an_unknown_name_is_refused_with_the_closest() -> None:
         bp.families.describe("z" * 100_000)
 
 
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [
+        ("1f1b", "one_f_one_b"),
+        ("1F1B", "one_f_one_b"),
+        ("Schedule1F1B", "one_f_one_b"),
+        ("PipeDream-Flush", "one_f_one_b"),
+        ("interleaved", "interleaved_1f1b"),
+        ("ScheduleInterleaved1F1B", "interleaved_1f1b"),
+        ("ScheduleLoopedBFS", "looped_bfs"),
+        ("zbh1", "zb_h1"),
+        ("ZB-H2", "zb_h2"),
+        ("zbv", "zb_v"),
+        ("ScheduleZBVZeroBubble", "zb_v"),
+        ("v-min", "v_min"),
+        ("dualpipev", "dualpipe_v"),
+    ],
+)
+def test_a_family_called_as_elsewhere_is_recognized(called: str, name: str) -> None:
+    """Papers, torch and people write the names in other ways; the refusal names ours."""
+    with pytest.raises(ValueError, match=rf"is unknown; did you mean {name}\?"):
+        bp.families.describe(called)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_family_verifies_on_a_grid(name: str) -> None:
     """Devices 1 to 16, microbatches around every border: valid, or refused as documented."""
