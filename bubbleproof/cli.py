@@ -67,7 +67,10 @@ def _whole(least: int, most: int) -> Parameter:
         text = tokens[0].value
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
-            raise ValueError(f"{text!a} is not a whole number; write one, as {max(least, 1)}")
+            from bubbleproof.schedules.words import whole_example
+
+            example = whole_example(text, least, most)
+            raise ValueError(f"{text!a} is not a whole number; write one, as {example}")
         if not least <= int(text) <= most:
             raise ValueError(f"{text} is out of range; {least}..{most} is accepted")
         return int(text)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TypeAlias
 
 from bubbleproof.schedules.quantity import shown
@@ -203,7 +204,7 @@ def parse_placement(words: PlacementWords, devices: int) -> Placement:
             shape = re.fullmatch(r"(loop|wave):([1-9][0-9]{0,5})", words)
             if shape is None:
                 raise ValueError(
-                    f"placement: {shown(words)} is unknown; accepted are {NAMES} "
+                    f"placement: {shown(words)} is unknown{_hint(words)} accepted are {NAMES} "
                     '(V chunks per device, as "loop:2") and {"device_of_stage": [...]}'
                 )
             chunks = int(shape[2])
@@ -218,6 +219,13 @@ def parse_placement(words: PlacementWords, devices: int) -> Placement:
                 f"placement: a name ({NAMES}) or an object with device_of_stage is expected, "
                 f"not {shown(words)}"
             )
+
+
+def _hint(words: str) -> str:
+    """Return the name that is most likely meant, where one is close."""
+    names = ("linear", "loop:2", "v", "wave:2", "bidirectional")
+    close = get_close_matches(words.strip().lower()[:40], names, n=1, cutoff=0.6)
+    return f'; did you mean "{close[0]}"?' if close else ";"
 
 
 def placement_words(placement: Placement) -> PlacementWords:

@@ -1,6 +1,8 @@
 """The small vocabulary of files: their fields, numbers, lists for each stage, names."""
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from difflib import get_close_matches
 from enum import StrEnum
@@ -14,6 +16,8 @@ Words: TypeAlias = Mapping[str, object]
 
 Amount: TypeAlias = int | Decimal
 """A number of a file."""
+
+_PLAIN_WHOLE = re.compile(r" *[0-9]{1,15}(\.0*)? *", re.ASCII)
 
 _TAKEN_BY = {
     "problem": "solve, family and compare",
@@ -78,11 +82,23 @@ def count(value: object, where: str, least: int, most: int) -> int:
     """Read a whole number from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(
-            f"{where}: {shown(value)} is not a whole number; write one, as {least or 1}"
+            f"{where}: {shown(value)} is not a whole number; "
+            f"write one, as {whole_example(value, least, most)}"
         )
     if not least <= value <= most:
         raise ValueError(f"{where}: {shown(value)} is out of range; {least}..{most} is accepted")
     return value
+
+
+def whole_example(value: object, least: int, most: int) -> int:
+    """Return the whole number that a value probably means, as 16.0 and "16" do, else any."""
+    meant = Fraction(least or 1)
+    if isinstance(value, str) and _PLAIN_WHOLE.fullmatch(value):
+        meant = Fraction(value)
+    elif not isinstance(value, str | bool):
+        with suppress(ValueError):
+            meant = exact(value, "")
+    return int(meant) if meant.denominator == 1 and least <= meant <= most else least or 1
 
 
 def text(value: object, where: str) -> str:

@@ -118,7 +118,10 @@ def test_chains_pass_every_stage_once_and_know_their_neighbours(placement: Place
 
 PLACEMENTS: dict[str, object] = {
     r"placement: 'ring' is unknown; accepted are \"linear\"": "ring",
-    "placement: 'loop:0' is unknown": "loop:0",
+    r"placement: 'loop:0' is unknown; did you mean \"loop:2\"\?": "loop:0",
+    r"placement: 'loop' is unknown; did you mean \"loop:2\"\?": "loop",
+    r"placement: 'V' is unknown; did you mean \"v\"\?": "V",
+    r"placement: 'Linear' is unknown; did you mean \"linear\"\?": "Linear",
     r"placement: 'loop:99999' on 2 devices is 199998 stages; at most 100000": "loop:99999",
     "placement: a name .* or an object with device_of_stage is expected, not 3": 3,
     "placement: device_of_stage is missing": {},
@@ -154,11 +157,14 @@ def test_a_bad_placement_is_refused_by_what_is_wrong(message: str) -> None:
 REFUSED: dict[str, dict[str, object]] = {
     "devices: 0 is out of range; 1..100000": {"devices": 0},
     "devices: 20000000 is out of range": {"devices": 20_000_000},
-    r"devices: 2\.0 is not a whole number": {"devices": 2.0},
+    r"devices: 2\.0 is not a whole number; write one, as 2": {"devices": 2.0},
+    r"devices: 2\.5 is not a whole number; write one, as 1": {"devices": 2.5},
+    r"devices: -2\.0 is not a whole number; write one, as 1": {"devices": -2.0},
+    "devices: nan is not a whole number; write one, as 1": {"devices": float("nan")},
     "devices: True is not a whole number": {"devices": True},
     "devices: 2, but the placement has 3": {"placement": linear(3)},
     "microbatches: 0 is out of range": {"microbatches": 0},
-    "microbatches: '4' is not a whole number": {"microbatches": "4"},
+    "microbatches: '4' is not a whole number; write one, as 4": {"microbatches": "4"},
     "microbatches: 2 numbers for 1 chains; give one number, or 1": {"microbatches": [2, 2]},
     r"microbatches\[1\]: -1 is out of range": {
         "placement": "bidirectional",
