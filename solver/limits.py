@@ -148,10 +148,10 @@ def _order_within(
         if not run(stage, OpKind.FORWARD):
             return None
     for stage in remainder.backwards:
-        if backward.allows(OpKind.BACKWARD) and run(stage, OpKind.BACKWARD):
-            continue
-        if not backward.allows(OpKind.BACKWARD_INPUT) or not run(stage, OpKind.BACKWARD_INPUT):
-            return None
-        pending.append(stage)
+        if not (backward.allows(OpKind.BACKWARD) and run(stage, OpKind.BACKWARD)):
+            split = backward.allows(OpKind.BACKWARD_INPUT)
+            if not (split and run(stage, OpKind.BACKWARD_INPUT)):
+                return None
+            pending.append(stage)
         run_weights()
     return None if pending else order

@@ -42,11 +42,15 @@ class Model:
         self._model = cp_model.CpModel()
         self._solver = cp_model.CpSolver()
         starts = earliest_starts(self._problem, rows)
-        self._objective, self._horizon = _objective_and_horizon(self._problem, rows, starts)
+        self._objective = self.scaled.objective(rows, starts)
+        self._horizon = _horizon(self._problem, rows, starts) + self.scaled.factor
         if self._horizon > _LARGEST:
             raise OverflowError("the times have too many digits for the exact model")
         self._start: dict[Op, cp_model.IntVar] = {}
         self._end: dict[Op, cp_model.LinearExpr] = {}
+        self._real_start: dict[Op, cp_model.IntVar] = {}
+        self._forms: dict[Op, list[tuple[int, list[cp_model.LiteralT]]]] = {}
+        """For each op the real times that it may take, and when."""
         self._fused: dict[Op, cp_model.IntVar] = {}
         self._paired: dict[Op, cp_model.IntVar] = {}
         self._pairs: dict[tuple[Op, Op], cp_model.IntVar] = {}
@@ -69,12 +73,12 @@ class Model:
         time_limit_s: float,
         workers: int,
         seed: int,
-        on_rows: Callable[[tuple[Row, ...], Starts | None], None],
+        on_rows: Callable[[tuple[Row, ...], Starts], None],
     ) -> int:
         """Search and return the bound that is proven, in real ticks.
 
-        Every better order found is reported, with its starts where they are exact. ``stop`` may
-        be called from another thread.
+        Every better order found is reported with its starts. ``stop`` may be called from another
+        thread.
         """
         parameters = self._solver.parameters
         parameters.max_time_in_seconds = time_limit_s
@@ -86,7 +90,7 @@ class Model:
             raise AssertionError(f"invalid model: {self._model.validate()}")
         if status == cp_model.INFEASIBLE:
             raise AssertionError("the model refuses the schedule that it was given")
-        return self.scaled.real_bound(ceil(self._solver.best_objective_bound - 1e-6))
+        return ceil(self._solver.best_objective_bound - 1e-6) * self.scaled.unit
 
     def stop(self) -> None:
         """End a running search soon."""
@@ -190,6 +194,10 @@ class Model:
         """Add an op's interval on its device and return its end."""
         model, start = self._model, self._start[op]
         paired = self._paired.get(op)
+        forms = self._forms.setdefault(op, [])
+        forms.append((self.scaled.real(ticks), [*when] if paired is None else [*when, ~paired]))
+        if paired is not None:
+            forms.append((self.scaled.real(self._pair_ticks(op)), [*when, paired]))
         if paired is None:
             alone, end = when, start + ticks
         else:
@@ -314,31 +322,38 @@ class Model:
         return model.new_optional_interval_var(start, length, until, when, "")
 
     def _add_objective(self) -> None:
-        """Makespan or span, between the best bound and the best known schedule."""
-        bound = bounds(self._problem)[0].ticks
-        least = min(bound, self._objective)
-        self._value = self._model.new_int_var(least, self._objective, "objective")
+        """Makespan or span in real times, between the best bound and the best known schedule."""
+        least = -(-bounds(self.scaled.original)[0].ticks // self.scaled.unit)
+        self._value = self._model.new_int_var(
+            min(least, self._objective), self._objective, "objective"
+        )
         firsts: list[list[cp_model.LinearExpr]] = [[] for _ in range(self._problem.devices)]
-        lasts: list[list[tuple[cp_model.LinearExpr, cp_model.LiteralT | None]]] = [
-            [] for _ in range(self._problem.devices)
-        ]
-        for op, end in self._end.items():
-            microbatches = self._problem.microbatches_of_stage(op.stage)
-            if op.kind is OpKind.FORWARD:
-                if op.microbatch == microbatches[0]:
-                    firsts[self._device(op)].append(self._start[op])
-            elif op.kind is OpKind.BACKWARD_WEIGHT and self._fused:
-                lasts[self._device(op)].append((end, ~self._fused[_input(op)]))
-            elif op.microbatch == microbatches[-1]:
-                lasts[self._device(op)].append((end, None))
-        for begins, ends in zip(firsts, lasts, strict=True):
-            for end, when in ends:
-                if self._problem.objective is Objective.MAKESPAN:
-                    _only_if(self._model.add(self._value >= end), when)
-                    continue
-                for begin in begins:
-                    _only_if(self._model.add(self._value >= end - begin), when)
+        for op in self._ops(OpKind.FORWARD):
+            if op.microbatch == self._problem.microbatches_of_stage(op.stage)[0]:
+                firsts[self._device(op)].append(self._whole_start(op))
+        spans = self._problem.objective is Objective.SPAN
+        for op, forms in self._forms.items():
+            last = self._problem.microbatches_of_stage(op.stage)[-1]
+            any_may_be_last = op.kind is OpKind.BACKWARD_WEIGHT and bool(self._fused)
+            if op.kind is OpKind.FORWARD or (op.microbatch != last and not any_may_be_last):
+                continue
+            for ticks, when in forms:
+                for begin in firsts[self._device(op)] if spans else [0]:
+                    end = self._model.add(self._value >= self._whole_start(op) + ticks - begin)
+                    _only_if(end, *when)
         self._model.minimize(self._value)
+
+    def _whole_start(self, op: Op) -> cp_model.IntVar:
+        """Return the start of an op in real times: rounding down keeps every lag."""
+        factor, start = self.scaled.factor, self._start[op]
+        if factor == 1:
+            return start
+        if op not in self._real_start:
+            whole = self._model.new_int_var(0, self._horizon // factor, f"real_start[{op}]")
+            part = self._model.new_int_var(0, factor - 1, "")
+            self._model.add(start == factor * whole + part)
+            self._real_start[op] = whole
+        return self._real_start[op]
 
     def _add_hint(self, rows: tuple[Row, ...], starts: Starts) -> None:
         """Hint every variable that decides, from a valid order."""
@@ -354,6 +369,8 @@ class Model:
                         op = _input(op)
                         hinted[op] = 1
                     hint(self._start[op], begin)
+                    if op in self._real_start:
+                        hint(self._real_start[op], begin // self.scaled.factor)
         for op, fused in self._fused.items():
             hint(fused, hinted[op])
         for ops, pair in self._pairs.items():
@@ -392,54 +409,46 @@ class Model:
 class _Reporter(cp_model.CpSolverSolutionCallback):
     """Hand on every solution."""
 
-    def __init__(
-        self, model: Model, on_rows: Callable[[tuple[Row, ...], Starts | None], None]
-    ) -> None:
+    def __init__(self, model: Model, on_rows: Callable[[tuple[Row, ...], Starts], None]) -> None:
         super().__init__()
         self._model = model
         self._on_rows = on_rows
 
     def on_solution_callback(self) -> None:
-        """Report the order, with real starts where the scaling is a plain factor."""
+        """Report the order and its real starts."""
         rows, starts = self._model.rows_of(self.value)
-        scaled = self._model.scaled
-        if scaled.factor > 1:
-            self._on_rows(rows, None)
-            return
-        self._on_rows(rows, tuple(tuple(start * scaled.unit for start in each) for each in starts))
+        real_start = self._model.scaled.real_start
+        self._on_rows(rows, tuple(tuple(map(real_start, each)) for each in starts))
 
 
 def _input(op: Op) -> Op:
     return replace(op, kind=OpKind.BACKWARD_INPUT)
 
 
-def _only_if(constraint: cp_model.Constraint, literal: cp_model.LiteralT | None) -> None:
-    if literal is not None:
-        constraint.only_enforce_if(literal)  # pyright: ignore[reportUnknownMemberType]
+def _only_if(constraint: cp_model.Constraint, *literals: cp_model.LiteralT) -> None:
+    if literals:
+        constraint.only_enforce_if(*literals)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _negated(literal: cp_model.LiteralT) -> cp_model.LiteralT:
     return not literal if isinstance(literal, bool) else ~literal
 
 
-def _objective_and_horizon(
-    problem: Problem, rows: tuple[Row, ...], starts: Starts
-) -> tuple[int, int]:
-    """Return the objective of an order, and by when all its ops surely end in some best one.
+def _horizon(problem: Problem, rows: tuple[Row, ...], starts: Starts) -> int:
+    """Return by when all ops surely end in some schedule at least as good as this one.
 
     For the span, shift the schedule so that it starts at 0. With one chain its first device starts
     first; every device has an op of the chain before that one ends, and itself ends at most one
     span later. With several chains each may add a span before, one between and one after.
     """
-    spans: list[int] = []
-    last = 0
-    for row, begins in zip(rows, starts, strict=True):
-        if row:
-            end = begins[-1] + problem.duration(row[-1])
-            spans.append(end - begins[0])
-            last = max(last, end)
+    ends = [
+        (begins[-1] + problem.duration(row[-1]), begins[0])
+        for row, begins in zip(rows, starts, strict=True)
+        if row
+    ]
+    last = max(end for end, _ in ends)
     if problem.objective is Objective.MAKESPAN:
-        return last, last
-    span = max(spans)
+        return last
+    span = max(end - begin for end, begin in ends)
     chains = len(problem.microbatches)
-    return span, max(last, (2 if chains == 1 else 3 * chains) * span)
+    return max(last, (2 if chains == 1 else 3 * chains) * span)

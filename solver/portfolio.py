@@ -33,7 +33,6 @@ _TUNING_LEAST_S = 0.5
 _BOUNDING_SHARE = 0.15
 _QUICK_BLOCKS = 20_000
 _GRACE_S = 1.0
-_EXACT = "CP-SAT"
 
 
 def solve(
@@ -162,10 +161,6 @@ class _Search:
     def _closed(self) -> bool:
         return self._best is not None and self._objective <= self._proof[0].ticks
 
-    @property
-    def _spans(self) -> bool:
-        return self._problem.objective is Objective.SPAN
-
     def try_families(self) -> None:
         """Take every published family that applies and fits, those that hold least memory first.
 
@@ -278,7 +273,7 @@ class _Search:
                 time_limit_s=max(0.01, self._deadline - monotonic()),
                 workers=workers,
                 seed=seed,
-                on_rows=lambda rows, starts: found.put((rows, starts, _EXACT)),
+                on_rows=lambda rows, starts: found.put((rows, starts, "CP-SAT")),
             )
             proven.append(bound)
 
@@ -324,8 +319,6 @@ class _Search:
             while True:
                 if within_limits(self._problem, rows):
                     self._offer(rows, source, starts)
-                    if starts is None and source == _EXACT and self._spans:
-                        self._offer(rows, source, self._least_span_starts(rows))
                 rows, starts, source = found.get_nowait()
         except Empty:
             return
@@ -345,14 +338,13 @@ class _Search:
 
     def _retime(self) -> None:
         """For the span, let devices of the best schedule start later where that helps."""
-        if self._best is not None and self._spans:
-            starts = self._least_span_starts(self._best.rows)
-            self._offer(self._best.rows, self._best.source, starts)
-
-    def _least_span_starts(self, rows: tuple[Row, ...]) -> Starts:
-        return least_span_starts(
-            self._problem, rows, bound=self._proof[0].ticks, deadline=self._deadline
-        )
+        best = self._best
+        if best is not None and self._problem.objective is Objective.SPAN:
+            bound = self._proof[0].ticks
+            starts = least_span_starts(
+                self._problem, best.rows, bound=bound, deadline=self._deadline
+            )
+            self._offer(best.rows, best.source, starts)
 
     def _fallback(self) -> Schedule:
         schedule = one_by_one(self._problem)

@@ -1,11 +1,14 @@
 """Times as the exact model needs them: few digits, and nothing of length zero."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
 from bubbleproof.schedules.cost import Cost
-from bubbleproof.schedules.ops import OpKind
+from bubbleproof.schedules.ops import OpKind, Row
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.schedule import Starts
+from bubbleproof.solver.retime import objective_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,11 +16,21 @@ class Scaled:
     """A problem in the coarsest ticks that keep it exact, with no op of length zero.
 
     An op of length zero would let memory and order at one instant slip through the constraints
-    on intervals. So real times are multiplied by ``factor``, and an empty op takes 1: no way
-    through the schedule has as many empty ops as the factor, so the least objective divided by
-    it, rounded down, is the real one.
+    on intervals. So real times are multiplied by ``factor``, more than there are empty ops, and
+    an empty op takes 1. A start divided by the factor, rounded down, is a real start: rounding
+    keeps the order and every lag, and no way through has as many empty ops as the factor.
+
+    Parameters
+    ----------
+    original, problem
+        The problem as it is, and scaled.
+    unit
+        Ticks of the original that all times are a multiple of.
+    factor
+        Scaled ticks in one unit.
     """
 
+    original: Problem
     problem: Problem
     unit: int
     factor: int
@@ -46,6 +59,7 @@ class Scaled:
 
         transfer = cost.transfer
         return Scaled(
+            original=problem,
             problem=replace(
                 problem,
                 cost=Cost(
@@ -63,9 +77,18 @@ class Scaled:
             factor=factor,
         )
 
-    def real_bound(self, bound: int) -> int:
-        """Return what a bound on the scaled objective says of the real one, in ticks."""
-        return bound // self.factor * self.unit
+    def real(self, ticks: int) -> int:
+        """Return a scaled duration in units: an empty op takes 0."""
+        return ticks // self.factor
+
+    def real_start(self, start: int) -> int:
+        """Return a scaled start in ticks of the original."""
+        return start // self.factor * self.unit
+
+    def objective(self, rows: Sequence[Row], starts: Starts) -> int:
+        """Return the objective of scaled starts, in units."""
+        real = tuple(tuple(map(self.real_start, each)) for each in starts)
+        return objective_of(self.original, rows, real) // self.unit
 
 
 def model_size(problem: Problem) -> int:

@@ -155,12 +155,13 @@ def _feasible(problem: Problem, rows: list[list[Unit]], edges: Sequence[Edge], v
     """Whether times exist that keep all edges with an objective of at most ``value``.
 
     Times are in grains of a tick, and every edge takes one grain more: so units of length zero
-    are in an order too, and no way through has as many grains as a tick.
+    are in an order too. A tick has more grains than all edges of a cycle can take together, and
+    an objective may be as many grains too large as there are edges on a way through.
     """
     time = {unit: 0 for row in rows for unit in row}
-    grains = len(time) + 1
+    grains = len(time) ** 2 + 1
     steps = [(a, b, least * grains + 1) for a, b, least in edges]
-    most = value * grains + grains - 1
+    most = value * grains + len(time)
     if problem.objective is Objective.SPAN:
         steps += [
             (last, first, _ticks(problem, last) * grains - most)
