@@ -61,7 +61,7 @@ def require_certifiable(problem: Problem) -> None:
     ValueError
         With what would do.
     """
-    from bubbleproof.solver.lrat import unit_time
+    from bubbleproof.solver.clauses import unit_time
 
     unit_time(problem)
 
@@ -74,7 +74,8 @@ def write_proof(schedule: Schedule, folder: Path, *, time_limit_s: float, seed: 
     ValueError
         If the problem has no proof by clauses, or nothing can be written.
     """
-    from bubbleproof.solver.lrat import answer, question
+    from bubbleproof.solver.clauses import question
+    from bubbleproof.solver.lrat import answer
 
     asked = question(schedule.problem, schedule.bound or 0)
     try:

@@ -286,8 +286,9 @@ class _Encoding:
                 continue
             changes = [self._problem.memory.of(group.kind)[group.stage] for group in groups]
             sizes = [group.size for group in groups]
-            excesses = list(islice(_least_excesses(changes, sizes, room), MOST_CLAUSES))
-            if len(excesses) * self._slots.horizon > MOST_CLAUSES:
+            most = MOST_CLAUSES // self._slots.horizon
+            excesses = list(islice(_least_excesses(changes, sizes, room), most + 1))
+            if len(excesses) > most:
                 raise ValueError(
                     f"memory: what device {device} may not hold takes more than {MOST_CLAUSES} "
                     "clauses; fewer microbatches or stages per device take less"
