@@ -101,7 +101,7 @@ def read_memory(words: Words, placement: Placement, backward: Backward) -> Memor
         kind: tuple((grains(change[0]), grains(change[1])) for change in given[kind])
         for kind in given
     }
-    return Memory(
+    memory = Memory(
         F=changes["F"],
         I=changes["I"],
         W=changes["W"],
@@ -111,6 +111,16 @@ def read_memory(words: Words, placement: Placement, backward: Backward) -> Memor
         unit=text(words.get("unit", ""), "memory.unit"),
         grains_per_unit=scale,
     )
+    twos = [f"memory.{kind}" for kind in kinds if stages == 2 and _is_change(words[kind])]
+    if twos:
+        try:
+            _require_balance(memory, backward)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} (on two stages the two numbers of {' and '.join(twos)} are one for each "
+                "stage; [allocate, free] is written [[2, 3], [2, 3]])"
+            ) from None
+    return memory
 
 
 def require_balance(memory: Memory, backward: Backward) -> None:
@@ -140,6 +150,10 @@ def require_balance(memory: Memory, backward: Backward) -> None:
         if grains < 0:
             number = in_unit(grains, memory.grains_per_unit)
             raise ValueError(f"{where}: {number} is negative; 0 or more")
+    _require_balance(memory, backward)
+
+
+def _require_balance(memory: Memory, backward: Backward) -> None:
     # Both are checked; the first one names the kinds that the user most likely gave.
     forms = [_SPLIT, _WHOLE] if backward is not Backward.FUSED else [_WHOLE, _SPLIT]
     for stage in range(len(memory.static)):
@@ -175,11 +189,15 @@ def _changes(
     """
     if not is_list(value):
         return (_change(value, where),) * placement.stages
-    is_change = len(value) == 2 and not any(is_list(item) for item in value)
-    if is_change and placement.stages != 2:
+    if _is_change(value) and placement.stages != 2:
         return (_change(value, where),) * placement.stages
     items = spread(value, placement.replica_of, where)
     return tuple(_change(item, f"{where}[{stage}]") for stage, item in enumerate(items))
+
+
+def _is_change(value: object) -> bool:
+    """Whether a value is two numbers: [allocate, free], but on two stages one for each."""
+    return is_list(value) and len(value) == 2 and not any(map(is_list, value))
 
 
 def _change(value: object, where: str) -> tuple[Fraction, Fraction]:

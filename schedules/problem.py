@@ -203,6 +203,16 @@ def _warnings(problem: Problem) -> Iterator[str]:
             'cost.pair is not used: a pair\'s backward is one B, which backward "split" excludes; '
             'write "free" or "fused"'
         )
+    if problem.backward is Backward.SPLIT:
+        memory = problem.memory
+        both = tuple(i + w for i, w in zip(cost.I, cost.W, strict=True))
+        changes = tuple((i[0] + w[0], i[1] + w[1]) for i, w in zip(memory.I, memory.W, strict=True))
+        for where, other in (("cost", both != cost.B), ("memory", changes != memory.B)):
+            if other:
+                yield (
+                    f'{where}.B is not used: backward "split" runs I and W apart; '
+                    'write "free" or "fused"'
+                )
 
 
 def dealt_out(microbatches: int, chains: int) -> tuple[int, ...]:

@@ -444,6 +444,22 @@ def test_ready_made_costs_and_memories_must_fit_the_placement() -> None:
         problem(cost=replace(cost, ticks_per_unit=0))
 
 
+def test_a_balance_that_two_numbers_on_two_stages_spoil_says_how_they_are_read() -> None:
+    """The same words balance on three stages, and with a list around them on two."""
+    memory: dict[str, object] = {"F": [2, 1], "W": -1}
+    assert problem(devices=3, memory=memory).memory.F == ((2, 1),) * 3
+    meant = (
+        r"on stage 0 F, I, W leave 1 allocated; .* balance to zero \(on two stages the two numbers "
+        r"of memory\.F are one for each stage; \[allocate, free\] is written \[\[2, 3\], \[2, 3\]\]"
+    )
+    with pytest.raises(ValueError, match=meant):
+        problem(memory=memory)
+    memory = {"F": [[2, 1], [2, 1]], "W": -1}
+    assert problem(memory=memory).memory.F == ((2, 1),) * 2
+    with pytest.raises(ValueError, match=r"leave 1 allocated; .* balance to zero$"):
+        problem(memory={"F": 2, "W": -1})
+
+
 READY_MADE = problem().memory
 
 
@@ -485,6 +501,20 @@ def test_what_is_probably_not_meant_is_a_warning() -> None:
     assert "device 1 holds no stage" in warnings[1]
     assert "cost.pair is not used" in warnings[2]
     assert problem().warnings() == ()
+
+
+def test_a_whole_backward_that_a_split_problem_does_not_run_is_a_warning() -> None:
+    """Its time and its memory change nothing there; where they are I's and W's nothing is lost."""
+    given: dict[str, object] = {
+        "cost": {"F": 1, "I": 1, "W": 1, "B": 1.5},
+        "memory": {"F": 1, "W": -1, "B": [1, 2]},
+    }
+    cost, memory = problem(devices=3, **given).warnings()
+    assert 'cost.B is not used: backward "split" runs I and W apart' in cost
+    assert "memory.B is not used" in memory
+    for backward in ("free", "fused"):
+        assert problem(devices=3, backward=backward, **given).warnings() == ()
+    assert problem(cost={"F": 1, "I": 1, "W": 1, "B": 2}).warnings() == ()
 
 
 def test_problems_are_values() -> None:
