@@ -17,6 +17,7 @@ from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.words import is_list, is_object
 
 _DIGITS_AT_MOST = 100
+_LINES_OF_A_VALUE = 100
 _WIDTH = 100
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
@@ -25,6 +26,10 @@ _TOKEN = re.compile(
 )
 _TOML_PLACE = re.compile(
     r"(.*) \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)", re.DOTALL
+)
+_TOML_TWICE = re.compile(r"Cannot declare .* twice", re.DOTALL)
+_TOML_KEY = re.compile(
+    r"""[ \t]*\[{0,2}[ \t]*((?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+|[ \t]*\.[ \t]*)+)"""
 )
 _ESCAPES = {
     "\b": r"\b",
@@ -183,10 +188,28 @@ def _toml_fault(source: Source, message: str) -> ValueError:
     place = _TOML_PLACE.fullmatch(message)
     if place is None:
         return source.of(f"no valid TOML: {message}")
+    if place[1] == "Cannot overwrite a value" or _TOML_TWICE.fullmatch(place[1]):
+        return _toml_key_twice(source, int(place[2]) if place[2] else None)
     what = "no valid TOML: " + " ".join(place[1].split())
     if place[2] is None:
         return source.at(len(source.text), f"{what}; the file may be cut off")
     return ValueError(f"{source.name}:{place[2]}:{place[3]}: {what}")
+
+
+def _toml_key_twice(source: Source, line: int | None) -> ValueError:
+    """Find the key of a value that a parser has just passed; it does not say which it is."""
+    lines = source.text.split("\n")
+    end = len(lines) if line is None else line
+    for first in range(end - 1, max(-1, end - 1 - _LINES_OF_A_VALUE), -1):
+        try:
+            tomllib.loads("".join(f"{each}\n" for each in lines[:first]), parse_float=_decimal)
+        except ValueError:
+            continue
+        key = _TOML_KEY.match(lines[first])
+        if key is not None:
+            name = f"{source.name}:{first + 1}:{key.start(1) + 1}"
+            return ValueError(f"{name}: {shown(key[1])} is given twice; once is right")
+    return ValueError(f"{source.name}:{end}:1: a key is given twice; once is right")
 
 
 def _too_long() -> str:

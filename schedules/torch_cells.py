@@ -87,6 +87,10 @@ def _cause(cell: str, read: Callable[[str], object]) -> tuple[int, str] | None:
     outside = _OVERLAP.sub(lambda pair: "-" * len(pair[0]), cell)
     if ";" in outside and "(" not in outside:
         return outside.index(";"), "a semicolon; cells are separated by commas"
+    if "#" in cell:
+        return cell.index("#"), (
+            "a comment; torch's CSV has none, and each of its lines is a device, so remove it"
+        )
     space = re.search(r"\s", cell)
     if space is not None:
         return space.start(), (

@@ -62,7 +62,8 @@ FAULTS = {
     "true_device.json": "devices: True is not a whole number",
     "surrogate.json": "name: .*lone surrogate",
     "cut.toml": "2:10: no valid TOML",
-    "repeated_key.toml": "3:12: no valid TOML: Cannot overwrite",
+    "repeated_key.toml": "3:1: 'devices' is given twice; once is right",
+    "repeated_table.toml": "6:2: 'cost' is given twice; once is right",
     "nan.toml": r"cost\.F: NaN is not a finite number",
     "huge_int.toml": "2:11: a number of more than 100 characters",
     "huge_hex.toml": "devices: a huge number is out of range",
@@ -70,6 +71,7 @@ FAULTS = {
     "date.toml": "devices: datetime.* is not a whole number",
     "bom.csv": r"1:1: .*byte order mark \(BOM",
     "semicolons.csv": "1:4: a semicolon",
+    "comment.csv": "1:1: a comment; torch's CSV has none",
     "spaces.csv": "1:5: a space in ' 0B0'",
     "space_inside.csv": "1:6: a space in '0 B0'",
     "trailing_junk.csv": "1:1: '0F0xyz' is not an op",
@@ -304,6 +306,24 @@ def test_a_schedule_file_with_a_bad_field_is_refused_by_its_name(
     with pytest.raises(ValueError, match=message) as caught:
         load_schedule(path)
     assert str(caught.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a = 1\na = [\n1,\n2]\n", "2:1: 'a'"),
+        ('a = 1\r\n a = """\nb = 3\n"""\r\n', "2:2: 'a'"),
+        ('a = 1\n"a" = 2', "2:1: '\"a\"'"),
+        ('"[" = 1\n"[" = 2\n', "2:1: '\"\\[\"'"),
+        ("a.b = 1\n[[c]]\nb = 2\n[a.b]\n", r"4:2: 'a\.b'"),
+        ("a = 1\na = [\n" + "1,\n" * 200 + "]\n", "203:1: a key"),
+    ],
+)
+def test_a_key_that_toml_has_twice_is_named(tmp_path: Path, text: str, place: str) -> None:
+    """However the key is written, and wherever its value ends; not after hundreds of lines."""
+    (tmp_path / "p.toml").write_text(text, newline="")
+    with pytest.raises(ValueError, match=rf"p\.toml:{place} is given twice; once is right"):
+        load_problem(tmp_path / "p.toml")
 
 
 def test_the_reader_of_the_wrong_kind_names_the_right_one(tmp_path: Path) -> None:
