@@ -128,9 +128,8 @@ def _through(times: LeastTimes, inner: int, outer: int | None) -> Bound:
     def way_in(stage: int) -> int:
         if outer is None:
             return times.up(times.first_in_chain(stage), stage)
-        placement = times.problem.placement
-        on_outer = (s for s in placement.chain(stage) if placement.device_of_stage[s] == outer)
-        return times.up(next(on_outer), stage)
+        first = times.first_on(outer, times.problem.placement.chain_of_stage[stage])
+        return times.up(stage if first is None else first, stage)
 
     firsts = [part.stages[0] for part in parts]
     terms = {

@@ -22,6 +22,9 @@ from bubbleproof.solver.result import NoScheduleError, Progress, Result
 from bubbleproof.solver.retime import least_span_starts, objective_of
 from bubbleproof.solver.scale import model_size
 
+MOST_OPS = 4_000_000
+"""Larger problems are refused: one look at all their ops would outlast most time limits."""
+
 MOST_WORKERS = 8
 """Threads used where none are asked for: one per core, at most this many."""
 
@@ -73,6 +76,12 @@ def solve(
         raise ValueError(f"time_limit_s: {time_limit_s} is no time; give seconds, as 60")
     if workers is not None and workers < 1:
         raise ValueError(f"workers: {workers} is too few; at least 1 is needed")
+    ops = 3 * problem.stages * problem.total_microbatches
+    if ops > MOST_OPS:
+        raise ValueError(
+            f"microbatches: {problem.total_microbatches} on {problem.stages} stages is about {ops} "
+            f"ops; up to {MOST_OPS} can be solved, and more microbatches only repeat the middle"
+        )
     began = monotonic()
     _refuse_infeasible(problem)
     proof = _strongest_of_each(bounds(problem))
@@ -166,9 +175,11 @@ class _Search:
 
         Small ones are built whatever the time limit, so that none is ever better than the answer.
         """
+        slowest_s = 0.0
         for name in reversed(families.names()):
-            late = monotonic() - self._deadline
-            if not self._quick and late > (0.0 if self._best is not None else _GRACE_S):
+            began = monotonic()
+            spare_s = self._deadline - began + (_GRACE_S if self._best is None else -slowest_s)
+            if not self._quick and spare_s < 0:
                 return
             try:
                 schedule = families.build(name, self._problem)
@@ -179,6 +190,7 @@ class _Search:
             objective = self._offer(schedule.rows, f"family {name}")
             if self._family_objective is None or objective < self._family_objective:
                 self._family, self._family_objective = name, objective
+            slowest_s = max(slowest_s, monotonic() - began)
 
     @property
     def _quick(self) -> bool:

@@ -7,6 +7,7 @@ time is the least that any choice takes.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 from bubbleproof.schedules.cost import Backward
@@ -66,14 +67,21 @@ class LeastTimes:
                 )
         self.forward = tuple(self._or_pair(s, cost.F[s]) for s in stages)
         self.gradient = tuple(self._or_pair(s, gradient[s]) for s in stages)
+        self._position = {
+            stage: place for chain in problem.placement.chains for place, stage in enumerate(chain)
+        }
+        self.through_work = cache(self._through_work)
+        self.forced_weights = cache(self._forced_weights)
+        self.warm_idle = cache(self._warm_idle)
+        self.cool_idle = cache(self._cool_idle)
         self._up = self._ways(self.forward, forth=True)
         self._down = self._ways(self.gradient, forth=False)
         self._parts = [
-            [
+            tuple(
                 Part(chain, on_device, microbatches)
                 for chain, microbatches in enumerate(problem.microbatches)
                 if microbatches and (on_device := stages_on(problem, device, chain))
-            ]
+            )
             for device in range(problem.devices)
         ]
 
@@ -92,22 +100,27 @@ class LeastTimes:
                     way[stage] = way[before] + ticks[stage] + self.problem.lag(stage, before)
         return way
 
-    def parts(self, device: int) -> list[Part]:
+    def parts(self, device: int) -> tuple[Part, ...]:
         """Return the device's stages by chain, of chains that have microbatches."""
         return self._parts[device]
 
-    def parts_after(self, device: int, outer: int) -> list[Part]:
+    def parts_after(self, device: int, outer: int) -> tuple[Part, ...]:
         """Return the device's stages that come no earlier in their chain than the outer's first."""
         found: list[Part] = []
-        for part in self.parts(device):
-            for other in self.parts(outer):
-                if other.chain == part.chain:
-                    chain = self.problem.placement.chains[part.chain]
-                    later = set(chain[chain.index(other.stages[0]) :])
-                    stages = tuple(stage for stage in part.stages if stage in later)
-                    if stages:
-                        found.append(Part(part.chain, stages, part.microbatches))
-        return found
+        for part in self._parts[device]:
+            first = self.first_on(outer, part.chain)
+            if first is not None:
+                after = self._position[first]
+                stages = tuple(s for s in part.stages if self._position[s] >= after)
+                if stages == part.stages:
+                    found.append(part)
+                elif stages:
+                    found.append(Part(part.chain, stages, part.microbatches))
+        return tuple(found)
+
+    def first_on(self, device: int, chain: int) -> int | None:
+        """Return a chain's first stage on a device; None where it does not pass the device."""
+        return next((part.stages[0] for part in self._parts[device] if part.chain == chain), None)
 
     def up(self, stage: int, later: int) -> int:
         """Return the least time from the start of an F to that of a later stage's."""
@@ -138,10 +151,12 @@ class LeastTimes:
         outer device, of any stage before.
         """
         chain = self.problem.placement.chain(stage)
-        targets = list(chain[: chain.index(stage) + 1])
-        if outer is not None:
-            device_of = self.problem.placement.device_of_stage
-            targets = [next(s for s in targets if device_of[s] == outer)]
+        first = (
+            None
+            if outer is None
+            else self.first_on(outer, self.problem.placement.chain_of_stage[stage])
+        )
+        targets = chain[: self._position[stage] + 1] if first is None else (first,)
         return max(
             self.down(stage, target)
             - self.gradient[stage]
@@ -160,7 +175,7 @@ class LeastTimes:
         )
         return alone - self._saved(device, parts, cost.F, self.backward)
 
-    def through_work(self, device: int, parts: Sequence[Part]) -> int:
+    def _through_work(self, device: int, parts: tuple[Part, ...]) -> int:
         """Return the least time that a device is busy with these stages' F's and gradients."""
         alone = sum(
             part.microbatches * (self.forward[s] + self.gradient[s])
@@ -188,7 +203,7 @@ class LeastTimes:
             part.microbatches * self._kept(s) for part in self.parts(device) for s in part.stages
         )
 
-    def warm_idle(self, device: int) -> int:
+    def _warm_idle(self, device: int) -> int:
         """Return the least idle time of a device before its first backward."""
         forwards = [
             (self._kept(s), self.problem.cost.F[s], part.microbatches)
@@ -202,7 +217,7 @@ class LeastTimes:
         )
         return max(0, until_backward - busy)
 
-    def cool_idle(self, device: int) -> int:
+    def _cool_idle(self, device: int) -> int:
         """Return the least idle time of a device after its last forward.
 
         The last F is of a chain's last stage s on the device, for its last microbatch m. Until
@@ -234,7 +249,7 @@ class LeastTimes:
             idle.append(window - own - others)
         return max(0, min(idle))
 
-    def forced_weights(self, device: int, parts: Sequence[Part]) -> int:
+    def _forced_weights(self, device: int, parts: tuple[Part, ...]) -> int:
         """Return the time of the W's that must run before the last backward of these stages."""
         limit = room(self.problem, device)
         if limit is None or not any(self.weight):

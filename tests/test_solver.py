@@ -259,6 +259,12 @@ def test_senseless_options_are_refused(arguments: dict[str, float], message: str
         bp.solve(flat(UNIT, 2, 8), **arguments)  # pyright: ignore[reportArgumentType]
 
 
+def test_a_problem_beyond_all_time_limits_is_refused() -> None:
+    """Rather than hang, solve says how many ops it takes."""
+    with pytest.raises(ValueError, match="is about 6000000 ops; up to 4000000 can be solved"):
+        bp.solve(flat(UNIT, 1000, None, devices=2000))
+
+
 def test_bounds_explain_themselves() -> None:
     """A bound's terms add up to it, and its text has the device and every number."""
     for objective in ("makespan", "span"):
