@@ -13,7 +13,14 @@ from os.path import exists, samefile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts import (
+    App,
+    CycloptsError,
+    Parameter,
+    Token,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from bubbleproof import __version__
 from bubbleproof.terminal import (
@@ -442,7 +449,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = command(*bound.args, **bound.kwargs) or FINE
         sys.stdout.flush()
     except CycloptsError as error:
-        say(f"{str(error).rstrip('.')}; see bubbleproof --help")
+        say(f"{_wrong_words(error)}; see bubbleproof --help")
         return UNUSABLE
     except Refusal as error:
         say(str(error))
@@ -458,6 +465,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"cannot write the output: {error.strerror}")
         return UNUSABLE
     return status
+
+
+def _wrong_words(error: CycloptsError) -> str:
+    match error:
+        case UnusedCliTokensError(unused_tokens=list(unused)) if unused:
+            many = "are arguments" if len(unused) > 1 else "is an argument"
+            return f"{' '.join(map(ascii, unused))} {many} too many"
+        case UnknownOptionError(token=Token(keyword="-") | Token(value="-")):
+            return "- is no file; give its name, or /dev/stdin for what comes through a pipe"
+        case _:
+            return str(error).rstrip(".")
 
 
 def _search(
