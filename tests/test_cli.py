@@ -568,6 +568,19 @@ def test_an_interrupted_search_keeps_its_best(tmp_path: Path, by: signal.Signals
     assert bp.verify(bp.load_schedule(output)).valid
 
 
+def test_ctrl_c_before_the_command_line_stands_ends_quietly(tmp_path: Path) -> None:
+    """Its libraries take a moment to import; there, too, it is exit status 130 and no traceback."""
+    (tmp_path / "cyclopts.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "bubbleproof", "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
 def test_a_closed_pipe_ends_quietly(schedule_file: str) -> None:
     """``bubbleproof show ... | head -0`` leaves no traceback behind."""
     reading, writing = os.pipe()
