@@ -1,7 +1,7 @@
 """Certificates: theorems hold, the solver's bounds are recomputed, false claims are refused."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,8 @@ import bubbleproof as bp
 from bubbleproof.cli import main
 from bubbleproof.schedules.schedule import Bound, Schedule, parse_rows
 from bubbleproof.solver.bounds import bounds
-from bubbleproof.verify.arguments import NAMES, Arguments
+from bubbleproof.verify.alone import Alone, alone_of, least_end
+from bubbleproof.verify.arguments import ALONE, NAMES, OWN, Arguments
 from bubbleproof.verify.certificate import Certificate, Standing, certify
 from bubbleproof.verify.memory import held
 from bubbleproof.verify.reading import read
@@ -120,6 +121,98 @@ def test_no_order_of_a_tiny_problem_goes_below_a_theorem(seed: int) -> None:
             problem = tiny_problem(1000 + 5 * seed + case, pairs=pairs)
             best = least_objective(problem)
             assert best is None or Arguments(problem).strongest() <= best, problem
+
+
+@settings(max_examples=60)
+@given(schedules(), st.sampled_from(["makespan", "span"]))
+def test_no_valid_schedule_ends_before_a_device_alone(schedule: Schedule, objective: str) -> None:
+    """Any valid order, with memory limited to what it holds, is above the bound ``device``."""
+    problem = replace(schedule.problem, objective=objective)
+    peaks = [of_device.peak for of_device in held(read(schedule, problem))]
+    problem = replace(problem, memory=replace(problem.memory, limit=tuple(peaks)))
+    reached = bp.simulate(replace(schedule, problem=problem)).objective_ticks
+    arguments = Arguments(problem)
+    for device in range(problem.devices):
+        for terms in arguments.alone(device, 10**6) or ():
+            assert sum(terms.values()) <= reached, (device, terms)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1, 3 * 50), (3, 60)])
+def test_a_device_alone_waits_for_its_round_trips(limit: int, expected: int) -> None:
+    """Three microbatches of F 5, B 5, round trip 45: one after the other, or all at once."""
+    problem = bp.Problem(
+        devices=3,
+        microbatches=3,
+        cost={"F": 5, "B": 5, "transfer": 5},
+        memory={"F": 1, "B": -1, "limit": limit},
+        backward="fused",
+        objective="span",
+    )
+    alone = alone_of(problem, 0, makespan=False)
+    assert alone is not None
+    assert least_end(alone, 10**6) == expected
+
+
+def ends_of_all_orders(alone: Alone) -> Iterator[int]:
+    """Yield when each order of a device's own ops ends, op by op from the definition."""
+
+    def extend(order: str) -> Iterator[str]:
+        counts = [order.count(kind) for kind in "FIW"]
+        held = sum(keeps * count for keeps, count in zip(alone.keeps, counts, strict=True))
+        if min(counts) == alone.microbatches:
+            yield order
+        before = (alone.microbatches, counts[0], counts[1])
+        for kind, count, ahead, takes in zip("FIW", counts, before, alone.takes, strict=True):
+            if count < ahead and (alone.room is None or held + takes <= alone.room):
+                yield from extend(order + kind)
+
+    for order in extend(""):
+        now, settled = 0, 0
+        forwards: list[int] = []
+        backwards = 0
+        for kind in order:
+            if kind == "I":
+                now = max(now, forwards[backwards] + alone.round_trip)
+                backwards += 1
+            elif kind == "F":
+                forwards.append(now)
+            now += alone.ticks["FIW".index(kind)]
+            settled = now + alone.after if kind == "I" else settled
+        yield max(now, settled)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_the_best_order_of_a_device_alone_is_the_best_of_all(data: st.DataObject) -> None:
+    """Random times, round trips and memory: the search finds what trying every order finds."""
+    number = st.integers(0, 9)
+    kept, more, freed = data.draw(st.tuples(number, number, number))
+    alone = Alone(
+        microbatches=data.draw(st.integers(1, 3)),
+        ticks=data.draw(st.tuples(number, number, number)),
+        has_weights=True,
+        round_trip=data.draw(st.integers(0, 60)),
+        after=data.draw(st.integers(0, 30)),
+        takes=(kept, more, 0),
+        keeps=(kept, more - min(freed, kept + more), min(freed, kept + more) - kept - more),
+        room=data.draw(st.one_of(st.none(), st.integers(0, 50))),
+    )
+    best = min(ends_of_all_orders(alone), default=10**6)
+    assert least_end(alone, 10**6) == best
+    assert least_end(alone, best - 1) == best - 1
+
+
+def test_a_device_that_runs_pairs_has_no_bound_of_its_own_ops() -> None:
+    """Three microbatches of F 5, B 5 and pair 6 end at 22, where one op at a time would take 30."""
+    problem = bp.Problem(
+        devices=1, microbatches=3, cost={"F": 5, "B": 5, "pair": 6}, backward="fused"
+    )
+    rows = ("0F0 (0F1;0B0)OVERLAP_F_B (0F2;0B1)OVERLAP_F_B 0B2",)
+    claim = Bound(ALONE, 30, "no pairs", 0, {OWN: 30})
+    schedule = Schedule(problem, parse_rows(rows), bound=30, proof=(claim,))
+    assert bp.verify(schedule).valid
+    messages = [each.message for each in certify(schedule).violations]
+    assert "bound 'device' of device 0: no such bound holds for this device" in messages
 
 
 def close_ratios() -> tuple[bp.Problem, Schedule, int]:
@@ -384,7 +477,7 @@ def test_any_garbage_gets_a_verdict(schedule: Schedule, data: st.DataObject) -> 
     whole = st.integers(-5, 10**30)
     entries = st.builds(
         Bound,
-        st.one_of(st.sampled_from([*NAMES, "cp-sat"]), st.text(max_size=3)),
+        st.one_of(st.sampled_from([*NAMES, ALONE, "cp-sat"]), st.text(max_size=3)),
         whole,
         st.just(""),
         st.one_of(st.none(), st.integers(-2, 5)),

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.verify.alone import alone_of, least_end
 from bubbleproof.verify.trips import Item, Visit, most_work, room_of, stages_of, visits_of
 
 Terms: TypeAlias = Mapping[str, int]
@@ -23,6 +24,10 @@ Terms: TypeAlias = Mapping[str, int]
 
 NAMES = ("work", "path", "warm", "cool", "sum", "pass-through", "area")
 
+ALONE = "device"
+"""The theorem that takes a search to check: ``alone.py``."""
+
+FIRST_INPUT, OWN = "until the first input", "its own ops in their best order"
 WARM, COOL = "idle before the first backward", "idle after the last forward"
 
 
@@ -68,8 +73,27 @@ class Arguments:
             case _:
                 return self._pass_through(device)
 
+    def alone(self, device: int, claim: int) -> list[Terms] | None:
+        """Return the argument of the device alone, with at most a claimed term ``OWN``.
+
+        Returns
+        -------
+        list or None
+            Empty where the theorem says nothing about the device; None where it is not known
+            whether the claim holds.
+        """
+        makespan = self._problem.objective is Objective.MAKESPAN
+        alone = alone_of(self._problem, device, makespan=makespan)
+        if alone is None:
+            return []
+        least = least_end(alone, claim)
+        if least is None:
+            return None
+        first = self._stage[self._visits[device][0].first]
+        return [{FIRST_INPUT: first.down_at if makespan else 0, OWN: least}]
+
     def strongest(self) -> int:
-        """Return the largest of all bounds, in ticks."""
+        """Return the largest of all bounds that take no search, in ticks."""
         return max(
             (
                 sum(terms.values())
@@ -92,7 +116,7 @@ class Arguments:
             return terms
         visits = self._visits[device]
         before = min(self._stage[visit.first].down_at for visit in visits)
-        located = {"until the first input": before, **terms}
+        located = {FIRST_INPUT: before, **terms}
         if self._problem.backward is Backward.FUSED:
             located["way back"] = min(self._way_back(visit, None) for visit in visits)
         return located

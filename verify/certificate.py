@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from bubbleproof.schedules.problem import Objective
 from bubbleproof.schedules.schedule import Bound, Schedule, Status
-from bubbleproof.verify.arguments import NAMES, Arguments, Terms
+from bubbleproof.verify.arguments import ALONE, NAMES, OWN, Arguments, Terms
 from bubbleproof.verify.naming import plural
 from bubbleproof.verify.reading import read
 from bubbleproof.verify.report import Violation
@@ -61,20 +61,13 @@ def certify(schedule: Schedule) -> Certificate:
         return Certificate(Standing.NOTHING, "no objective, bound, status or proof is given")
     arguments = Arguments(schedule.problem)
     objective = _objective(schedule)
-    faults = [list(_bound_faults(arguments, schedule, bound)) for bound in schedule.proof]
-    largest = max(
-        (
-            bound.ticks
-            for bound, found in zip(schedule.proof, faults, strict=True)
-            if bound.name != SEARCHED and not found
-        ),
-        default=0,
-    )
+    judged = [_judge(arguments, schedule, bound) for bound in schedule.proof]
+    largest = max((bound.ticks for bound in judged if isinstance(bound, Bound)), default=0)
     if schedule.bound is not None and schedule.bound > largest:
         largest = max(largest, arguments.strongest())
     violations = (
         *_objective_faults(schedule, objective),
-        *(fault for found in faults for fault in found),
+        *(fault for faults in judged if isinstance(faults, list) for fault in faults),
         *_refuted(schedule, objective),
         *_unsupported(schedule, largest),
         *_status_faults(schedule),
@@ -132,41 +125,44 @@ def _objective_faults(schedule: Schedule, objective: int | None) -> Iterator[Vio
         )
 
 
-def _bound_faults(arguments: Arguments, schedule: Schedule, bound: Bound) -> Iterator[Violation]:
-    """A bound's terms add up to it, and its theorem gives at least these terms."""
+def _judge(arguments: Arguments, schedule: Schedule, bound: Bound) -> Bound | list[Violation]:
+    """Return a bound that is confirmed; else what is wrong with it, which may be nothing.
+
+    A bound's terms add up to it, and its theorem gives at least these terms.
+    """
     total = sum(bound.terms.values())
     where = f"bound {bound.name!a}" + ("" if bound.device is None else f" of device {bound.device}")
     device = bound.device if _is_device(schedule, bound.device) else None
+
+    def wrong(message: str) -> list[Violation]:
+        return [Violation(RULE, f"{where}: {message}", device)]
+
     if (bound.terms or bound.name != SEARCHED) and total != bound.ticks:
-        yield Violation(
-            RULE,
-            f"{where}: its terms add up to {_time(schedule, total)}, not to "
-            f"{_time(schedule, bound.ticks)}",
-            device,
-        )
+        given, added = _time(schedule, bound.ticks), _time(schedule, total)
+        return wrong(f"its terms add up to {added}, not to {given}")
     if bound.name == SEARCHED:
-        return
-    if bound.name not in NAMES:
-        accepted = ", ".join((*NAMES, SEARCHED))
-        yield Violation(RULE, f"{where}: there is no such bound; accepted are {accepted}", device)
-        return
+        return []
+    if bound.name not in (*NAMES, ALONE):
+        accepted = ", ".join((*NAMES, ALONE, SEARCHED))
+        return wrong(f"there is no such bound; accepted are {accepted}")
     if device is None:
         last = schedule.problem.devices - 1
-        yield Violation(RULE, f"{where}: it holds for one device; accepted are 0..{last}")
-        return
-    alternatives = arguments.of(bound.name, device)
-    best = max((sum(terms.values()) for terms in alternatives), default=None)
-    if best is None:
-        yield Violation(RULE, f"{where}: no such bound holds for this device", device)
-    elif bound.ticks > best:
-        yield Violation(
-            RULE,
-            f"{where}: it is given as {_time(schedule, bound.ticks)}, but recomputed it is "
-            f"{_time(schedule, best)}",
-            device,
-        )
-    elif total == bound.ticks and not any(_within(bound.terms, terms) for terms in alternatives):
-        yield Violation(RULE, f"{where}: {_odd_term(schedule, bound, alternatives)}", device)
+        return wrong(f"it holds for one device; accepted are 0..{last}")
+    if bound.name == ALONE:
+        alternatives = arguments.alone(device, bound.terms.get(OWN, bound.ticks))
+        if alternatives is None:
+            return []
+    else:
+        alternatives = arguments.of(bound.name, device)
+    if not alternatives:
+        return wrong("no such bound holds for this device")
+    best = max(sum(terms.values()) for terms in alternatives)
+    if bound.ticks > best:
+        given, recomputed = _time(schedule, bound.ticks), _time(schedule, best)
+        return wrong(f"it is given as {given}, but recomputed it is {recomputed}")
+    if not any(_within(bound.terms, terms) for terms in alternatives):
+        return wrong(_odd_term(schedule, bound, alternatives))
+    return bound
 
 
 def _is_device(schedule: Schedule, device: int | None) -> bool:
