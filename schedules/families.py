@@ -15,6 +15,7 @@ place. It does not look at costs or memory limits: ``verify`` tells whether the 
 
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import wraps
 from typing import TypeAlias
 
 from bubbleproof.schedules.families_bidirectional import chimera_row, dualpipe_plan
@@ -32,7 +33,7 @@ from bubbleproof.schedules.families_rows import (
 from bubbleproof.schedules.families_v import repeated_rows, v_half_block, v_min_block, zb_v_rows
 from bubbleproof.schedules.families_wave import hanayo_rows
 from bubbleproof.schedules.placement import bidirectional, linear, loop, v, wave
-from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.problem import Problem, require_problem
 from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.schedule import Schedule
 
@@ -144,8 +145,14 @@ def _family(
     def register(builder: Builder) -> Builder:
         name = builder.__name__
         family = Family(name, title, placement, condition, source, form, copies)
-        _FAMILIES[name] = (family, builder)
-        return builder
+
+        @wraps(builder)
+        def checked(problem: Problem) -> Schedule:
+            require_problem(problem)
+            return builder(problem)
+
+        _FAMILIES[name] = (family, checked)
+        return checked
 
     return register
 

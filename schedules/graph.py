@@ -7,7 +7,7 @@ import networkx as nx
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.dependencies import inputs, output
 from bubbleproof.schedules.ops import Op, OpKind
-from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.problem import Problem, require_problem
 
 
 def ops_of_problem(problem: Problem) -> Iterator[Op]:
@@ -42,6 +42,7 @@ def dependency_graph(problem: Problem, ops: Iterable[Op] | None = None) -> "nx.D
         ticks between u's end and v's earliest start, and ``transfer``, whether data moves to
         another device.
     """
+    require_problem(problem)
     graph: nx.DiGraph[Op] = nx.DiGraph()
     for op in ops_of_problem(problem) if ops is None else ops:
         graph.add_node(

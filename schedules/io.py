@@ -16,7 +16,7 @@ from bubbleproof.schedules.program_words import (
     program_of_words,
     words_of_program,
 )
-from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.schedule import Schedule, require_schedule
 from bubbleproof.schedules.schedule_words import schedule_of_words, words_of_schedule
 from bubbleproof.schedules.torch_comms import (
     compute_comms_program,
@@ -154,7 +154,11 @@ def save(value: Problem | Schedule | Program, path: AnyPath) -> None:
     ValueError
         If the extension is another one, the value has no exact text, or the file cannot be
         written.
+    TypeError
+        If the value is something else, as the Result that has a schedule.
     """
+    if not isinstance(value, Problem | Program):
+        require_schedule(value)
     form = _form(path)
     try:
         match value:

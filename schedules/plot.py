@@ -76,6 +76,8 @@ def plot(
         If matplotlib is not installed.
     ValueError
         If the extension is another one, the order cannot run or the file cannot be written.
+    TypeError
+        If it is no schedule.
     """
     form = None if path is None else _form(path)
     figure = _draw(simulate(schedule), memory=memory, title=title, width_inches=width_inches)

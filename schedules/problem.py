@@ -215,6 +215,21 @@ def _warnings(problem: Problem) -> Iterator[str]:
                 )
 
 
+def require_problem(value: object) -> None:
+    """Refuse what is no problem and say where one is.
+
+    Raises
+    ------
+    TypeError
+        With the type that was given.
+    """
+    if isinstance(value, Problem):
+        return
+    has_one = isinstance(getattr(value, "problem", None), Problem)
+    remedy = "take its .problem" if has_one else "load_problem reads one from a file"
+    raise TypeError(f"a Problem is expected, not a {type(value).__name__}; {remedy}")
+
+
 def dealt_out(microbatches: int, chains: int) -> tuple[int, ...]:
     """Return how many microbatches each chain takes: as many, the first ones what is left over."""
     each, left_over = divmod(microbatches, chains)

@@ -102,6 +102,21 @@ def parse_rows(rows: Sequence[Sequence[str] | str]) -> tuple[Row, ...]:
     return tuple(read)
 
 
+def require_schedule(value: object) -> None:
+    """Refuse what is no schedule and say where one is.
+
+    Raises
+    ------
+    TypeError
+        With the type that was given.
+    """
+    if isinstance(value, Schedule):
+        return
+    has_one = isinstance(getattr(value, "schedule", None), Schedule)
+    remedy = "take its .schedule" if has_one else "load_schedule reads one from a file"
+    raise TypeError(f"a Schedule is expected, not a {type(value).__name__}; {remedy}")
+
+
 def require_all_rows(problem: Problem, rows: Sequence[object]) -> None:
     """Refuse rows that are not one for each device.
 

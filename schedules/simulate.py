@@ -10,7 +10,7 @@ from bubbleproof.schedules.dependencies import inputs, output
 from bubbleproof.schedules.ops import Block, Op, OpKind, Row, ops_of
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.quantity import Number
-from bubbleproof.schedules.schedule import Schedule, Starts, require_all_rows
+from bubbleproof.schedules.schedule import Schedule, Starts, require_all_rows, require_schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,10 @@ def simulate(schedule: Schedule) -> Timeline:
         If the order cannot run, with what each device waits for.
     ValueError
         If the rows do not fit the problem (``verify`` tells all that is wrong).
+    TypeError
+        If it is no schedule.
     """
+    require_schedule(schedule)
     problem, rows, starts = schedule.problem, schedule.rows, schedule.starts
     _check_shape(problem, rows, starts)
     if starts is None:
