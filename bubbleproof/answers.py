@@ -8,7 +8,7 @@ from bubbleproof.schedules.schedule import Bound, Status
 from bubbleproof.schedules.simulate import Timeline
 from bubbleproof.solver.comparison import Candidate, Comparison
 from bubbleproof.solver.result import NoScheduleError, Result
-from bubbleproof.verify.report import Report
+from bubbleproof.verify.report import Report, Violation
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -61,7 +61,11 @@ def of_infeasible(error: NoScheduleError, seconds: float) -> Json:
 
 def of_candidate(candidate: Candidate, report: Report) -> Json:
     """Return a family's schedule as a comparison sees it, with the verdict on it."""
-    return {**_candidate(candidate), "valid": report.valid, "violations": _violations(report)}
+    return {
+        **_candidate(candidate),
+        "valid": report.valid,
+        "violations": _places(report.violations),
+    }
 
 
 def of_comparison(comparison: Comparison, result: Result | NoScheduleError) -> Json:
@@ -81,19 +85,21 @@ def of_comparison(comparison: Comparison, result: Result | NoScheduleError) -> J
     }
 
 
-def of_report(report: Report) -> Json:
+def of_report(report: Report, notes: Sequence[Violation] | None = None) -> Json:
     """Return the verdict on a schedule or program.
 
     ``deadlock`` concerns messages; where the ops alone cannot run, that is a violation of the rule
-    ``causal``.
+    ``causal``. ``notes``, in the form of violations, are what a target needs from its user; they
+    are there where a target was asked for.
     """
     return {
         "valid": report.valid,
         "makespan": report.makespan,
         "span": report.span,
         "peak_memory": report.peak_memory,
-        "violations": _violations(report),
+        "violations": _places(report.violations),
         "deadlock": _deadlock(report),
+        **({} if notes is None else {"notes": _places(notes)}),
     }
 
 
@@ -135,7 +141,7 @@ def _bound(bound: Bound, problem: Problem) -> Json:
     }
 
 
-def _violations(report: Report) -> Json:
+def _places(violations: Sequence[Violation]) -> Json:
     return [
         {
             "rule": violation.rule,
@@ -144,5 +150,5 @@ def _violations(report: Report) -> Json:
             "ops": violation.ops,
             "message": violation.message,
         }
-        for violation in report.violations
+        for violation in violations
     ]

@@ -120,6 +120,18 @@ TransportName = Annotated[
     Literal["all", "buffered", "rendezvous", "pair-fifo", "rank-fifo"],
     Parameter(name="--transport", help="How messages move; what is valid ends under all."),
 ]
+TargetName = Annotated[
+    Literal["torch"] | None,
+    Parameter(name="--target", help="Check what this runtime silently needs, too."),
+]
+Renumbered = Annotated[
+    Path | None,
+    Parameter(
+        name="--renumber",
+        help="With --target torch: give the microbatches the numbers of their order on the last "
+        "stage, as torch needs them; write that to this file, and judge it.",
+    ),
+]
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"], help="The file to write.")]
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object.")]
 TimeLimit = Annotated[float, Parameter(converter=_seconds, help="Seconds of search.")]
@@ -288,6 +300,8 @@ def verify(
     problem: AskedProblem = None,
     order_only: OrderOnly = False,
     transport: TransportName = "all",
+    target: TargetName = None,
+    renumber: Renumbered = None,
     as_json: AsJson = False,
 ) -> int:
     """Judge a schedule or program by every rule, independently of how it was made.
@@ -298,10 +312,21 @@ def verify(
     from bubbleproof.judging import judge
     from bubbleproof.schedules.program import Program, schedule_of
     from bubbleproof.verify.certificate import certify
+    from bubbleproof.verify.target import Target
     from bubbleproof.verify.transports import Transport
 
+    if renumber is not None:
+        if target is None:
+            raise Refusal("--renumber: numbers matter to a runtime only; add --target torch")
+        _require_place(renumber, SCHEDULE_FORMS, file, problem)
     loaded = _schedule_or_program(file, problem, order_only=order_only)
-    judgement = judge(loaded, tuple(Transport) if transport == "all" else (Transport(transport),))
+    if renumber is not None:
+        loaded = _renumbered(file, loaded, renumber)
+    judgement = judge(
+        loaded,
+        tuple(Transport) if transport == "all" else (Transport(transport),),
+        None if target is None else Target(target),
+    )
     verdict = judgement.verdict
     claims = certify(schedule_of(loaded) if isinstance(loaded, Program) else loaded)
     worth = proofs.worth(claims, verdict)
@@ -537,6 +562,17 @@ def _schedule_or_program(
         loaded = load_schedule_or_program(file, asked, order_only=order_only)
     _say_if_guessed(file, loaded.problem)
     return loaded
+
+
+def _renumbered(file: Path, loaded: "Schedule | Program", output: Path) -> "Schedule | Program":
+    """Write a file with other numbers of microbatches, and return what is in it."""
+    from bubbleproof.schedules.renumber import renumbered
+
+    result = renumbered(loaded)
+    _save(result, output)
+    say(f"{file}: {'as it was' if result == loaded else 'microbatches renumbered'}")
+    say(f"written and judged: {output}")
+    return result
 
 
 def _say_if_of_other_times(file: Path, problem: Path | None, verdict: "Report") -> None:

@@ -1,0 +1,316 @@
+"""Rule target: what a runtime needs beyond the rules, and fails to check or gets wrong silently.
+
+For torch.distributed.pipelining, read in its versions up to 2.13 and tried on 2.13. Its
+``_PipelineScheduleRuntime`` posts each message alone, without waiting, and keeps what is sent until
+the step ends. Groups are not known to it, so what is judged here is to be judged without them.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from bubbleproof.schedules.ops import Op, OpKind, Pair, ops_of
+from bubbleproof.schedules.placement import Placement
+from bubbleproof.schedules.program import Action, ActionKind, Group, Program, Step
+from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.verify.naming import named, plural
+from bubbleproof.verify.report import Violation
+
+RULE = "target"
+
+
+class Target(StrEnum):
+    """A runtime that executes schedules."""
+
+    TORCH = "torch"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitness:
+    """What a runtime makes of a schedule or program.
+
+    Parameters
+    ----------
+    violations
+        What it cannot run, or computes wrongly without an error.
+    notes
+        What it needs from its user to run it as it is meant.
+    """
+
+    violations: tuple[Violation, ...]
+    notes: tuple[Violation, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether it runs as it is meant, if the notes are heeded."""
+        return not self.violations
+
+
+def verify_for_target(plan: Schedule | Program, target: Target | str = Target.TORCH) -> Fitness:
+    """Return what a runtime needs of a schedule or program beyond the rules of ``verify``.
+
+    Whatever the rows are, nothing is raised. A schedule is judged as the runtime executes it with
+    messages and reductions of its own making, a program as it is written.
+
+    Parameters
+    ----------
+    plan
+        What is to run; that it is valid is for ``verify`` and ``verify_program`` to say.
+    target
+        The runtime: ``"torch"``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such target.
+    """
+    if target not in list(Target):
+        raise ValueError(f"target: {str(target)!a} is unknown; torch is accepted")
+    return Fitness(
+        violations=(
+            *_chain(plan),
+            *_devices(plan),
+            *_losses(plan),
+            *_groups(plan),
+            *_reductions(plan),
+        ),
+        notes=(
+            *_two_ways(plan),
+            *_tokens(plan),
+            *_split(plan),
+            *_stages(plan),
+            *_settings(plan),
+        ),
+    )
+
+
+def _chain(plan: Schedule | Program) -> Iterator[Violation]:
+    """One chain passes the stages 0, 1, 2, ...: torch's stages send to number + 1 and - 1 only."""
+    placement = plan.problem.placement
+    hops = [hop for chain in placement.chains for hop in pairwise(chain)]
+    for stage, after in hops:
+        if after != stage + 1:
+            yield _finding(
+                f"after stage {stage} comes stage {after}, but torch hands what a stage makes to "
+                "the next number; number the stages in the order in which microbatches pass them",
+                ops=(f"{stage}F", f"{after}F"),
+            )
+            return
+    if len(placement.chains) > 1:
+        starts = " and ".join(str(chain[0]) for chain in placement.chains[:2])
+        yield _finding(
+            f"{placement} has {len(placement.chains)} chains, from stages {starts}; torch has one "
+            "first stage, 0, and one last, which computes the loss; solve for one chain of "
+            "ascending stages, as placement v, whose family dualpipev is one half of DualPipe"
+        )
+
+
+def _devices(plan: Schedule | Program) -> Iterator[Violation]:
+    """Each device has a stage and a row: torch takes its rank from its first stage."""
+    held = plan.problem.placement.stages_of_device
+    for device, row in enumerate(plan.rows):
+        if device < len(held) and not held[device]:
+            yield _finding(
+                f"device {device} has no stage; torch takes a device's rank from its first stage, "
+                "so place one there, or solve for fewer devices",
+                device,
+            )
+        elif not row:
+            yield _finding(
+                f"device {device} has an empty row, which torch reads as no device, or refuses; "
+                "give it the ops of its stages",
+                device,
+            )
+
+
+def _losses(plan: Schedule | Program) -> Iterator[Violation]:
+    """The last stage runs its forwards in the order of their microbatches.
+
+    Torch appends each loss when its forward has run and looks it up by the number of the
+    microbatch: out of order, backwards start from the loss of another microbatch.
+    """
+    last = _last_stage(plan.problem.placement)
+    if last is None:
+        return
+    forwards = [
+        (device, position, op)
+        for device, row in enumerate(plan.rows)
+        for position, step in enumerate(row)
+        for op in _ops(step)
+        if op.stage == last and op.kind is OpKind.FORWARD
+    ]
+    late = [
+        (before[2], after)
+        for before, after in pairwise(forwards)
+        if before[0] == after[0] and after[2].microbatch < before[2].microbatch
+    ]
+    if late:
+        before, (device, position, op) = late[0]
+        more = f", and {plural(len(late) - 1, 'more time')}" if len(late) > 1 else ""
+        yield _finding(
+            f"device {device} runs {op} after {before}{more}; torch finds losses by the order of "
+            "the last stage's forwards, so gradients are those of other microbatches, without an "
+            "error; --renumber OUT gives the microbatches the numbers of their order there",
+            device,
+            position,
+            (before, op),
+        )
+
+
+def _groups(plan: Schedule | Program) -> Iterator[Violation]:
+    """A program has no groups: torch posts each message alone."""
+    for device, position, step in _steps(plan):
+        if isinstance(step, Group):
+            yield _finding(
+                f"device {device} posts {step} as one group, which torch does not have; export to "
+                "torch-compute-comms writes its messages one after the other and judges that",
+                device,
+                position,
+                (step,),
+            )
+            return
+
+
+def _reductions(plan: Schedule | Program) -> Iterator[Violation]:
+    """A program reduces gradients: torch adds no REDUCE_GRAD to what it executes as written.
+
+    Where some stages have one, what others lack is for rule weights to say.
+    """
+    if not isinstance(plan, Program) or _first(plan, ActionKind.REDUCE_GRAD) is not None:
+        return
+    stages = sorted(
+        {
+            op.stage
+            for _, _, step in _steps(plan)
+            for op in _ops(step)
+            if op.kind in (OpKind.BACKWARD, OpKind.BACKWARD_WEIGHT)
+        }
+    )
+    if stages:
+        yield _finding(
+            "no stage has a REDUCE_GRAD; torch then leaves gradients undivided by the number of "
+            "microbatches, or None with fully_shard, without an error; each stage needs one after "
+            f"its last W or B, as {stages[0]}REDUCE_GRAD",
+            ops=[f"{stage}REDUCE_GRAD" for stage in stages],
+        )
+
+
+def _two_ways(plan: Schedule | Program) -> Iterator[Violation]:
+    """Say what any runtime needs where devices hold copies of each other's weights."""
+    placement = plan.problem.placement
+    copies = [(s, o) for s, o in enumerate(placement.replica_of) if s != o]
+    if not copies:
+        return
+    ends = [
+        (placement.device_of_stage[chain[0]], placement.device_of_stage[chain[-1]])
+        for chain in placement.chains
+    ]
+    crossing = "; ".join(
+        f"device {last} needs the labels of what enters at device {first}" for first, last in ends
+    )
+    yield _finding(f"labels cross over: {crossing}; give each its own in a runtime for two ways")
+    stage, original = copies[0]
+    one, other = placement.device_of_stage[original], placement.device_of_stage[stage]
+    yield _finding(
+        f"{plural(len(copies), 'stage')} are copies: stages {original} (device {one}) and {stage} "
+        f"(device {other}) must start equal, sum their gradients after the step, and scale losses "
+        f"by all {plan.problem.total_microbatches} microbatches"
+    )
+
+
+def _tokens(plan: Schedule | Program) -> Iterator[Violation]:
+    """Say which words an older torch does not know."""
+    first = next(((d, p, s) for d, p, s in _steps(plan) if isinstance(s, Pair)), None)
+    if first is not None:
+        device, position, pair = first
+        yield _finding(
+            "OVERLAP_F_B needs torch 2.9 or newer, and a function registered for it: without one "
+            "the halves run one after the other, not in the pair's time; else solve without pairs",
+            device,
+            position,
+            (pair,),
+        )
+    reduction = _first(plan, ActionKind.REDUCE_GRAD)
+    if reduction is not None:
+        device, position, action = reduction
+        yield _finding(
+            "REDUCE_GRAD needs torch 2.10 or newer; for an older one export to "
+            "torch-compute-only, whose reductions torch makes itself",
+            device,
+            position,
+            (action,),
+        )
+    if first is None and reduction is None:
+        yield _finding(
+            "F, I, W and B need torch 2.6 or newer; before 2.9 its loader is called _load_actions"
+        )
+
+
+def _split(plan: Schedule | Program) -> Iterator[Violation]:
+    """Say what a backward in two halves excludes."""
+    for device, position, step in _steps(plan):
+        for op in _ops(step):
+            if op.kind in (OpKind.BACKWARD_INPUT, OpKind.BACKWARD_WEIGHT):
+                yield _finding(
+                    "a split backward (I and W) excludes torch.compile, DistributedDataParallel "
+                    "(its hooks do not run) and reentrant checkpointing; solve with backward = "
+                    '"fused" for those. Stage 0\'s I does nothing, and its W is a whole backward',
+                    device,
+                    position,
+                    (op,),
+                )
+                return
+
+
+def _stages(plan: Schedule | Program) -> Iterator[Violation]:
+    """Say in which order stages are given, and where gloo can carry them."""
+    for device, stages in enumerate(plan.problem.placement.stages_of_device):
+        if len(stages) > 1:
+            shown = ", ".join(map(str, stages[:4])) + (", ..." if len(stages) > 4 else "")
+            yield _finding(
+                f"device {device} has stages {shown}: give each device's stages to the runtime in "
+                "ascending order; with gloo this needs torch 2.12 or newer (one stage each: 2.10)",
+                device,
+            )
+            return
+
+
+def _settings(plan: Schedule | Program) -> Iterator[Violation]:
+    """Say what must stay unset."""
+    if plan.problem.devices > 1:
+        yield _finding(
+            "never set defer_pp_recv: it changes the order of receives but not of sends, so that "
+            "a receive takes other data without an error; leave it False"
+        )
+
+
+def _last_stage(placement: Placement) -> int | None:
+    """Return the stage that computes the loss; None where torch would take another one for it."""
+    return placement.stages - 1 if placement.in_order else None
+
+
+def _ops(step: Step) -> tuple[Op, ...]:
+    return () if isinstance(step, (Action, Group)) else ops_of(step)
+
+
+def _steps(plan: Schedule | Program) -> Iterator[tuple[int, int, Step]]:
+    for device, row in enumerate(plan.rows):
+        for position, step in enumerate(row):
+            yield device, position, step
+
+
+def _first(plan: Schedule | Program, kind: ActionKind) -> tuple[int, int, Action] | None:
+    for device, position, step in _steps(plan):
+        if isinstance(step, Action) and step.kind is kind:
+            return device, position, step
+    return None
+
+
+def _finding(
+    message: str,
+    device: int | None = None,
+    position: int | None = None,
+    ops: Iterable[object] = (),
+) -> Violation:
+    return Violation(RULE, message, device, position, named(ops))
