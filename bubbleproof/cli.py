@@ -335,11 +335,13 @@ def verify(
         say(f"{file}: warning: {warning.message}")
     _say_if_of_other_times(file, problem, verdict)
     if as_json:
-        put_json(answers.of_report(verdict))
+        put_json(answers.of_report(verdict, judgement.notes))
     else:
         put(report.verdict(verdict, judgement.judged))
         put(judgement.messages)
         put(worth)
+        if judgement.notes is not None:
+            put(judgement.needs)
     return FINE if verdict.valid else NO
 
 
