@@ -282,7 +282,7 @@ def compare(
         outcome = error
     else:
         interrupted = outcome.interrupted
-        comparison = comparison.with_schedule("solve", outcome.schedule)
+        comparison = comparison.with_schedule(report.SOLVE, outcome.schedule)
     if as_json:
         put_json(answers.of_comparison(comparison, outcome))
     else:

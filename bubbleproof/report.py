@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from bubbleproof.schedules.ops import Pair
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.program import Program
 from bubbleproof.schedules.schedule import Bound, Schedule, Status
@@ -17,6 +18,9 @@ from bubbleproof.verify.report import Report, Violation
 
 MOST_VIOLATIONS = 5
 """Shown in full, so that a verdict stays on one screen; ``--json`` has them all."""
+
+SOLVE = "solve"
+"""The solver's name among the families of a comparison."""
 
 AROUND = 4
 """Cells shown on each side of an offending one."""
@@ -82,8 +86,11 @@ def devices(timeline: Timeline) -> RenderableType:
     problem, peaks = timeline.schedule.problem, timeline.peak_memory
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("device", "work", "waiting", "transfer", "tail", "peak memory", "limit"):
-        table.add_column(title, justify="left" if title == "device" else "right")
-    table.add_column("peak at", no_wrap=True)
+        # A title is cut nowhere but between its words; what comes last takes a second line first.
+        longest = max(map(len, title.split()))
+        justify = "left" if title == "device" else "right"
+        table.add_column(title, justify=justify, min_width=longest)
+    table.add_column("peak at")
     for device, (bubble, peak) in enumerate(zip(timeline.bubbles, peaks, strict=True)):
         limit = problem.memory.limit[device]
         busy = timeline.makespan_ticks - bubble.total
@@ -100,23 +107,35 @@ def devices(timeline: Timeline) -> RenderableType:
 
 
 def proof(bounds: Sequence[Bound], problem: Problem) -> RenderableType:
-    """Return the arguments that a bound rests on, the strongest first."""
+    """Return the arguments that a bound rests on, the strongest first.
+
+    Bounds that come to the same argument here stand in one row.
+    """
     table = Table.grid(padding=(0, 2))
     table.add_row(Text("proof", style="bold"))
+    names: dict[tuple[int, str], list[str]] = {}
     for bound in bounds:
-        table.add_row(f"  {bound.name}", _time(problem, bound.ticks), bound.text)
+        names.setdefault((bound.ticks, bound.text), []).append(bound.name)
+    for (ticks, argument), same in names.items():
+        table.add_row(f"  {', '.join(same)}", _time(problem, ticks), argument)
     return table
 
 
 def comparison_table(comparison: Comparison, result: Result | NoScheduleError) -> RenderableType:
-    """Return every family and the solver side by side, and why a family is left out."""
+    """Return every family and the solver side by side, and why a family is left out.
+
+    Families that write the same order here, as with one chunk per device, stand in one row.
+    """
     problem = comparison.problem
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("schedule", no_wrap=True)
     for title in ("makespan", "span", "bubble", "peak memory", "weights"):
         table.add_column(title, justify="right")
     table.add_column("limit", no_wrap=True)
+    names = _same_orders(comparison.candidates)
     for candidate in comparison.candidates:
+        if candidate.name not in names:
+            continue
         timeline = candidate.timeline
         device = candidate.device_over_limit
         table.add_row(
@@ -131,6 +150,9 @@ def comparison_table(comparison: Comparison, result: Result | NoScheduleError) -
         )
     parts: list[RenderableType] = [_title(problem.name), table, _units(problem), ""]
     parts.append(Text(_gain(comparison, result)))
+    for name, others in names.items():
+        if others:
+            parts.append(Text(f"{name} here is also {', '.join(others)}"))
     if comparison.refused:
         parts += ["", Text("does not apply", style="bold")]
         parts += [Padding(Text(reason), (0, 0, 0, 2)) for _, reason in comparison.refused]
@@ -232,12 +254,36 @@ def _gain(comparison: Comparison, result: Result | NoScheduleError) -> str:
     if isinstance(result, NoScheduleError):
         return f"solve: {result}"
     bound = f"no schedule has a smaller {problem.objective.value} than {result.bound}"
-    published = [c for c in comparison.candidates if c.fits and c.name != "solve"]
+    published = [c for c in comparison.candidates if c.fits and c.name != SOLVE]
+    optimal = result.status is Status.OPTIMAL
     if not published:
         return f"{bound}; no published schedule fits"
     best = published[0]
-    possible = 1 - result.bound_ticks / best.objective_ticks if best.objective_ticks else 0.0
-    return f"{bound}: at most {percent(possible)} is to be gained over {best.name}"
+    if best.objective_ticks == result.bound_ticks:
+        return f"{bound}; {best.name} reaches it, so it is optimal"
+    possible = percent(1 - result.bound_ticks / best.objective_ticks)
+    if optimal:
+        return f"{bound}; solve reaches it, so it is optimal: {possible} below {best.name}"
+    return (
+        f"{bound}: at most {possible} is to be gained over {best.name}, "
+        f"and {percent(result.gap)} over solve"
+    )
+
+
+def _same_orders(candidates: Sequence[Candidate]) -> dict[str, list[str]]:
+    """Return the first family of each order, with the names of those that write it, too."""
+    names: dict[str, list[str]] = {}
+    first: dict[object, str] = {}
+    for candidate in candidates:
+        if candidate.name == SOLVE:
+            names[SOLVE] = []
+            continue
+        known = first.setdefault(candidate.timeline.schedule.rows, candidate.name)
+        if known == candidate.name:
+            names[known] = []
+        else:
+            names[known].append(candidate.name)
+    return names
 
 
 def _checked(report: Report) -> str:
@@ -254,7 +300,8 @@ def _peak_at(timeline: Timeline, device: int) -> str:
     tick, _ = max(curve, key=lambda point: point[1])
     for block, start in zip(timeline.schedule.rows[device], timeline.starts[device], strict=True):
         if start == tick and timeline.schedule.problem.change(block)[0]:
-            return f"{block}, {timeline.schedule.problem.time(tick)}"
+            name = f"{block.forward}+{block.backward}" if isinstance(block, Pair) else str(block)
+            return f"{name}, {timeline.schedule.problem.time(tick)}"
     return ""
 
 

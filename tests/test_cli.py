@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -264,7 +265,68 @@ def test_compare_has_every_family_and_the_solver(run: Run, small: str) -> None:
     assert all(r["reason"] for r in refused)
     text = run("compare", small).out
     assert "over, device 0" in text
-    assert "is to be gained over zb_h1" in " ".join(text.split())
+    assert "; zb_h1 reaches it, so it is optimal" in " ".join(text.split())
+
+
+@pytest.mark.slow
+def test_compare_says_who_reaches_the_bound(run: Run, tmp_path: Path) -> None:
+    """Solve alone; a published schedule; or neither, then how much is to be gained over each."""
+    file = problem_file(
+        tmp_path,
+        devices=4,
+        microbatches=8,
+        memory={"F": 2, "I": -1, "W": -1, "limit": 12},
+        objective="span",
+    )
+    words = " ".join(run("compare", file).out.split())
+    assert "a smaller span than 25; solve reaches it, so it is optimal: 7.41 % below zb_h1" in words
+    hard = problem_file(
+        tmp_path,
+        devices=8,
+        placement="v",
+        microbatches=24,
+        cost={"F": 7, "I": 9, "W": 4, "transfer": 1},
+        memory={"F": 1, "W": -1, "limit": 10},
+    )
+    words = " ".join(run("compare", hard, "--time-limit", "0.1").out.split())
+    assert re.search(r"is to be gained over \w+, and [0-9.]+ % over solve", words)
+
+
+def test_compare_has_one_row_for_families_of_the_same_order(run: Run, small: str) -> None:
+    """With one chunk per device interleaving is 1F1B and breadth-first is GPipe."""
+    text = run("compare", small, "--time-limit", "1").out
+    names = [line.split()[0] for line in text.splitlines() if line]
+    assert {"one_f_one_b", "gpipe", "zb_h1", "solve"} <= set(names)
+    assert not {"interleaved_1f1b", "looped_bfs"} & set(names)
+    assert "one_f_one_b here is also interleaved_1f1b" in text
+    assert "gpipe here is also looped_bfs" in text
+
+
+def test_the_proof_has_each_argument_once(run: Run, small: str) -> None:
+    """Bounds of several names that are the same sum here share a row."""
+    text = run("solve", small).out
+    proof = text[text.rindex("\nproof") :]
+    arguments = [line.split("ms", 1)[1].strip() for line in proof.splitlines() if " ms " in line]
+    assert len(arguments) > 2
+    assert len(arguments) == len(set(arguments))
+
+
+def test_a_pair_cuts_no_title_short(run: Run, tmp_path: Path) -> None:
+    """At 80 columns every title is whole, however wide what stands under the last one is."""
+    file = problem_file(
+        tmp_path,
+        devices=4,
+        placement="bidirectional",
+        microbatches=20,
+        cost={"F": 19285.25, "I": 25000.5, "W": 7000.25, "pair": 32000.5},
+        backward="free",
+        memory={"F": 1000.5, "W": -1000.5, "limit": 100000.5},
+    )
+    text = run("family", "dualpipe", file).out
+    (titles,) = [line for line in text.splitlines() if line.startswith("device ")]
+    assert titles.split()[:5] == ["device", "work", "waiting", "transfer", "tail"]
+    assert re.search(r"[0-9]F[0-9]+\+[0-9]B[0-9]+", text)
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_verify_json_has_exactly_the_documented_keys(run: Run, schedule_file: str) -> None:
