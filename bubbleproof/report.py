@@ -257,7 +257,7 @@ def _gain(comparison: Comparison, result: Result | NoScheduleError) -> str:
     published = [c for c in comparison.candidates if c.fits and c.name != SOLVE]
     optimal = result.status is Status.OPTIMAL
     if not published:
-        return f"{bound}; no published schedule fits"
+        return f"{bound}; {'solve reaches it, and ' if optimal else ''}no published schedule fits"
     best = published[0]
     if best.objective_ticks == result.bound_ticks:
         return f"{bound}; {best.name} reaches it, so it is optimal"
