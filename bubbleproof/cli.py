@@ -168,7 +168,6 @@ def solve(
     Ctrl-C ends the search and keeps the best schedule so far.
     """
     from bubbleproof import answers, report
-    from bubbleproof.solver.comparison import compare_families
     from bubbleproof.solver.result import NoScheduleError
     from bubbleproof.verify.rules import verify as judge
 
@@ -192,7 +191,7 @@ def solve(
     if as_json:
         put_json(answers.of_result(result))
     else:
-        put(report.summary(result, compare_families(asked), verdict))
+        put(report.summary(result, verdict))
         hint = "to keep the schedule: bubbleproof solve ... -o schedule.json"
         say(hint if output is None else f"written: {output}")
     if result.interrupted:

@@ -26,7 +26,7 @@ AROUND = 4
 """Cells shown on each side of an offending one."""
 
 
-def summary(result: Result, comparison: Comparison, report: Report) -> RenderableType:
+def summary(result: Result, report: Report) -> RenderableType:
     """Return what a search found, what is proven, and how every device spends its time."""
     problem, timeline = result.problem, result.timeline
     lines = [
@@ -35,7 +35,7 @@ def summary(result: Result, comparison: Comparison, report: Report) -> Renderabl
         ("bound", f"{_time(problem, result.bound_ticks)}, gap {percent(result.gap)}"),
         *_measures(timeline),
         ("source", result.source),
-        ("published", _against(result, comparison)),
+        ("published", _against(result)),
         ("checked", _checked(report)),
         ("search", f"{result.seconds:.1f} s" + (", interrupted" if result.interrupted else "")),
     ]
@@ -235,14 +235,12 @@ def _status(result: Result) -> str:
     return f"feasible, not proven: a {objective} up to {percent(result.gap)} smaller may exist"
 
 
-def _against(result: Result, comparison: Comparison) -> str:
-    best, problem = comparison.best, result.problem
-    if best is None:
-        return "no published schedule fits this problem"
-    ratio = result.objective_ticks / best.objective_ticks if best.objective_ticks else 1.0
-    published = f"{best.name} at {_time(problem, best.objective_ticks)}"
-    if ratio > 1:
-        return f"{published} fits and is better: the time limit was too short to come to it"
+def _against(result: Result) -> str:
+    best = result.family_objective_ticks
+    if result.family is None or best is None:
+        return "no published schedule that fits this problem was built"
+    published = f"{result.family} at {_time(result.problem, best)}"
+    ratio = result.objective_ticks / best if best else 1.0
     found = f"this is {percent(1 - ratio)} below it" if ratio < 1 else "this is as good"
     return (
         f"never worse than a published schedule that fits; the best of them is {published}, {found}"
