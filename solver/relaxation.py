@@ -94,8 +94,8 @@ class _Alone:
         if len(parts) != 1 or len(parts[0].stages) != 1 or problem.backward is Backward.FREE:
             return None
         (stage,) = parts[0].stages
-        if times.forward[stage] != problem.cost.F[stage]:
-            return None  # Pairs: a forward may take less.
+        if problem.backward is Backward.FUSED and problem.cost.pair[device] is not None:
+            return None  # Its ops may overlap.
         cost, memory = problem.cost, problem.memory
         fused = problem.backward is Backward.FUSED
         backward = memory.B[stage] if fused else memory.I[stage]

@@ -7,6 +7,7 @@ time is the least that any choice takes.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 
@@ -308,7 +309,7 @@ def most_time(items: Iterable[tuple[int, int, int]], limit: int | None) -> int:
             kinds[memory, ticks] = kinds.get((memory, ticks), 0) + count
     if limit is None or limit <= 0 or not kinds:
         return time
-    order = sorted(kinds, key=lambda kind: (-kind[1] / kind[0], kind))
+    order = sorted(kinds, key=lambda kind: (-Fraction(kind[1], kind[0]), kind))
     if len(order) == 1:
         ((memory, ticks),) = order
         return time + ticks * min(kinds[order[0]], limit // memory)

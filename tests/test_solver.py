@@ -14,6 +14,7 @@ import bubbleproof as bp
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.limits import least_limit, shortages
+from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.result import Progress
 from bubbleproof.solver.scale import Scaled
 from bubbleproof.solver.times import most_time
@@ -280,6 +281,23 @@ def test_solved_schedules_are_values() -> None:
     assert schedule.proof
     assert {schedule: "kept"}[replace(schedule)] == "kept"
     assert len({schedule, replace(schedule), replace(schedule, proof=())}) == 2
+
+
+def test_pairs_are_not_overlooked_by_the_bound_of_a_device_alone() -> None:
+    """One device, a forward free inside a backward: 22, where its ops one by one take 30."""
+    cost = {"F": 5, "B": 5, "pair": 6}
+    problem = bp.Problem(devices=1, microbatches=3, cost=cost, backward="fused")
+    assert device_bound(problem, 0, 10**6, time.monotonic() + 60) is None
+    result = bp.solve(problem, time_limit_s=10, workers=1)
+    assert (result.objective, result.status) == (22, "optimal")
+
+
+def test_the_memory_knapsack_tells_close_ratios_apart() -> None:
+    """Times per memory that are equal as floats are still sorted as they are."""
+    items = [(3 * 10**8, 10**17 + 1, 1), (3 * 10**8 - 1, 10**17 - 333333333, 1), (1, 1, 1)]
+    for _ in range(2):
+        assert most_time(items, 3 * 10**8) >= 10**17 + 1
+        items.reverse()
 
 
 def test_the_memory_knapsack_is_exact_for_two_kinds() -> None:
