@@ -645,10 +645,7 @@ def _plot(schedule: "Schedule", output: Path) -> None:
         with _usable():
             plot(schedule, output)
     except ModuleNotFoundError as error:
-        raise Refusal(
-            f"{output}: drawing needs {error.name}; pip install 'bubbleproof[plot]', or leave "
-            "-o out for the terminal"
-        ) from error
+        raise Refusal(f"{output}: {error}, or leave -o out for the terminal") from error
 
 
 def _judged(verdict: "Report", schedule: "Schedule | Program") -> int:

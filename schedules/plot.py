@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bubbleproof.schedules.files import AnyPath, printable, write_file
-from bubbleproof.schedules.ops import OpKind, ops_of
+from bubbleproof.schedules.ops import OpKind, Pair, ops_of
 from bubbleproof.schedules.palette import (
     HATCH,
     INK,
@@ -23,7 +23,14 @@ from bubbleproof.schedules.palette import (
     PAPER,
     shade,
 )
-from bubbleproof.schedules.plot_rows import DASHES, Frame, draw_rows, number_text, plain
+from bubbleproof.schedules.plot_rows import (
+    DASHES,
+    Frame,
+    bound_ticks,
+    draw_rows,
+    number_text,
+    plain,
+)
 from bubbleproof.schedules.schedule import Schedule, Status
 from bubbleproof.schedules.simulate import Timeline, simulate
 
@@ -59,7 +66,7 @@ def plot(
     memory
         Whether each device's memory curve and limit are drawn beneath its ops.
     title
-        The headline; None: the problem's name and the schedule's source.
+        The headline; None: the problem's name, if it has one, and the schedule's source.
     width_inches
         The width of the picture; its height follows from the number of devices.
     dots_per_inch
@@ -111,7 +118,7 @@ def _draw(timeline: Timeline, *, memory: bool, title: str | None, width_inches: 
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "pictures need matplotlib; install it with: pip install 'bubbleproof[plot]'",
+            "pictures need matplotlib: pip install 'matplotlib>=3.8' (the extra plot)",
             name="matplotlib",
         ) from error
 
@@ -148,13 +155,13 @@ def _draw(timeline: Timeline, *, memory: bool, title: str | None, width_inches: 
 def _draw_head(figure: "Figure", timeline: Timeline, title: str | None) -> None:
     schedule = timeline.schedule
     problem = schedule.problem
-    names = [name for name in (problem.name, schedule.source) if name]
+    names = [problem.name or "pipeline schedule", schedule.source]
     width, height = figure.get_size_inches()
     left = _MARGINS_INCHES[0] / width
     figure.text(
         left,
         1 - 0.30 / height,
-        plain(" · ".join(names) or "pipeline schedule") if title is None else plain(title),
+        plain(" · ".join(filter(None, names))) if title is None else plain(title),
         fontsize=13,
         fontweight="bold",
         color=INK,
@@ -194,6 +201,15 @@ def _draw_legend(figure: "Figure", timeline: Timeline, *, memory: bool) -> None:
         for kind in OpKind
         if kind in used
     ]
+    if any(isinstance(block, Pair) for block in blocks):
+        entries.append(
+            Patch(
+                facecolor=shade(OpKind.FORWARD, 0.75),
+                edgecolor=shade(OpKind.BACKWARD, 0.75),
+                linewidth=1.8,
+                label="pair: F above B",
+            )
+        )
     if any(len(stages) > 1 for stages in problem.placement.stages_of_device):
         other = "chain 1" if len(problem.placement.chains) > 1 else "second stage of its device"
         entries.append(Line2D([], [], color=INK, linewidth=2.2, label=f"foot: {other}"))
@@ -202,17 +218,19 @@ def _draw_legend(figure: "Figure", timeline: Timeline, *, memory: bool) -> None:
         entries.append(Patch(facecolor=MEMORY, alpha=0.5, label="memory"))
         if any(limit is not None for limit in problem.memory.limit):
             entries.append(Line2D([], [], color=LIMIT, linestyle=DASHES, label="limit"))
+    if bound_ticks(timeline) is not None:
+        entries.append(Line2D([], [], color=INK, linewidth=1.1, label="proven bound"))
     width, height = figure.get_size_inches()
     figure.legend(
         handles=entries,
         loc="center left",
         bbox_to_anchor=(_MARGINS_INCHES[0] / width - 0.004, 1 - 0.80 / height),
         ncols=len(entries),
-        fontsize=8.5,
+        fontsize=8.5 if len(entries) < 8 else 7.5,
         labelcolor=INK,
         frameon=False,
         handlelength=1.4,
         handleheight=0.9,
-        columnspacing=1.6,
+        columnspacing=1.6 if len(entries) < 8 else 1.0,
         borderpad=0,
     )

@@ -278,12 +278,17 @@ def _draw_memory(frame: Frame) -> None:
             )
 
 
+def bound_ticks(timeline: Timeline) -> int | None:
+    """Return the time before which no schedule can end, where one is proven within the picture."""
+    bound = timeline.schedule.bound
+    if bound is None or timeline.schedule.problem.objective is not Objective.MAKESPAN:
+        return None
+    return bound if 0 < bound < timeline.makespan_ticks else None
+
+
 def _draw_bound(frame: Frame) -> None:
-    """Draw the time before which no schedule can end, where one is proven."""
-    bound = frame.timeline.schedule.bound
-    if bound is None or frame.problem.objective is not Objective.MAKESPAN:
-        return
-    if 0 < bound < frame.timeline.makespan_ticks:
+    bound = bound_ticks(frame.timeline)
+    if bound is not None:
         frame.axes.axvline(frame.at(frame.first + bound), color=INK, linewidth=1.1, zorder=4)
 
 

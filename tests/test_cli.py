@@ -449,6 +449,18 @@ def test_show_draws_what_breaks_a_limit_and_says_so(run: Run, output: tuple[str,
     assert Path("s.svg").exists() if output else ran.out.startswith("0 ")
 
 
+def test_without_matplotlib_show_says_how_to_get_it(
+    run: Run, schedule_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, with a command that works wherever bubbleproof came from, and the way without."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    ran = run("show", schedule_file, "-o", "s.svg")
+    assert ran.status == 2
+    assert "s.svg: pictures need matplotlib: pip install 'matplotlib>=3.8'" in ran.err
+    assert "leave -o out for the terminal" in ran.err
+    assert not Path("s.svg").exists()
+
+
 def test_show_refuses_other_pictures(run: Run, schedule_file: str) -> None:
     """An extension that is not drawn is refused with those that are."""
     ran = run("show", schedule_file, "-o", "s.docx")

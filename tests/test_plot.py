@@ -142,6 +142,26 @@ def test_the_head_has_the_numbers_and_what_is_proven() -> None:
     optimal = replace(SCHEDULE, status=Status.OPTIMAL)
     assert any("makespan proven optimal" in text for text in words(plot(optimal)))
     assert "mine" in words(plot(SCHEDULE, title="mine"))
+    assert "pipeline schedule · zb_h1" in words(plot(SCHEDULE))
+    named = replace(SCHEDULE, problem=replace(PROBLEM, name="ours"))
+    assert "ours · zb_h1" in words(plot(named))
+
+
+def test_the_legend_has_what_is_drawn_and_fits() -> None:
+    """The bound's line and the two-tone boxes of pairs are explained where there are any."""
+
+    def legend(figure: Figure) -> set[str]:
+        return {text.get_text() for text in figure.legends[0].get_texts()}
+
+    assert not {"proven bound", "pair: F above B"} & legend(plot(SCHEDULE))
+    assert "proven bound" in legend(plot(replace(SCHEDULE, bound=300)))
+    assert "proven bound" not in legend(plot(replace(SCHEDULE, bound=10**6)))
+    limited = replace(PAIRS, memory={"F": 1, "W": -1, "limit": 9})
+    figure = plot(replace(families.dualpipe(limited), bound=100))
+    assert {"proven bound", "pair: F above B", "foot: chain 1", "limit"} <= legend(figure)
+    for each in (figure, plot(replace(SCHEDULE, bound=300))):
+        extent = each.legends[0].get_window_extent()
+        assert extent.x1 <= each.get_figwidth() * each.dpi
 
 
 def test_names_are_text_whatever_is_in_them(tmp_path: Path) -> None:
@@ -181,7 +201,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     """And nothing else of the package needs it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'bubbleproof\[plot\]'") as caught:
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'matplotlib>=3\.8'") as caught:
         plot(SCHEDULE)
     assert caught.value.name == "matplotlib"
 
