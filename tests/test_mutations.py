@@ -21,7 +21,7 @@ from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.program_rules import verify_program
 
 SMALL = ((2, 4), (3, 6))
-MANY = ((2, 2), (2, 9), (3, 7), (4, 8), (4, 13), (6, 12))
+MANY = ((2, 9), (3, 7), (4, 9), (6, 12))
 
 
 def verdict(plan: Plan) -> bp.Report:
