@@ -129,6 +129,7 @@ class ProgramExecution:
         self._sharding = bool(kinds & {ActionKind.UNSHARD, ActionKind.RESHARD})
         self._whole: set[int] = set()
         self._reduced: Counter[int] = Counter()
+        self._sums: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         self._run()
         self._judge(reducing=ActionKind.REDUCE_GRAD in kinds)
         self.peaks = tuple(device.peak for device in self._devices)
@@ -424,6 +425,11 @@ class ProgramExecution:
                 self._whole.discard(stage)
             case _:
                 self._reduced[stage] += 1
+                weights = placement.replica_of[stage]
+                for copy, each in enumerate(placement.replica_of):
+                    if each == weights and copy != stage:
+                        other = placement.device_of_stage[copy]
+                        self._sums[device.number, other].append(weights)
 
     def _judge(self, *, reducing: bool) -> None:
         """Everything ended, was computed once, and nothing is left over."""
@@ -444,6 +450,9 @@ class ProgramExecution:
             counts = [len(self._opened[source, target, each]) for each in (True, False)]
             if counts[0] != counts[1]:
                 self.faults.append(f"{counts[0]} sends and {counts[1]} receives")
+        for (one, other), summed in list(self._sums.items()):
+            if summed != self._sums[other, one]:
+                self.faults.append(f"devices {one} and {other} sum different gradients")
         for stage, numbers in self._numbers.items():
             for m in numbers:
                 for what, done in (("F", self._forwards), ("weights", self._weights)):

@@ -175,7 +175,12 @@ def with_groups(program: Program, random: Random) -> Program:
 
 
 def with_weights(program: Program) -> Program:
-    """Fetch each stage before its first op, let it go after its last and reduce it before that."""
+    """Fetch each stage before its first op, let it go after its last and reduce it before that.
+
+    Copies are reduced at the end, in the order of their originals.
+    """
+    original = program.problem.placement.replica_of
+    copied = {each for copy, each in enumerate(original) if copy != each}
     rows: Rows = []
     for row in program.rows:
         first: dict[int, int] = {}
@@ -184,13 +189,15 @@ def with_weights(program: Program) -> Program:
             for op in ops_of(step):
                 first.setdefault(op.stage, at)
                 last[op.stage] = at
+        shared = sorted((s for s in last if original[s] in copied), key=lambda s: original[s])
+        last.update(dict.fromkeys(shared, len(row) - 1))
         woven: list[Step] = []
         for at, step in enumerate(row):
             woven += [Action(s, ActionKind.UNSHARD) for s in sorted(first) if first[s] == at]
             woven.append(step)
-            for s in sorted(last):
-                if last[s] == at:
-                    woven += [Action(s, ActionKind.REDUCE_GRAD), Action(s, ActionKind.RESHARD)]
+            over = [s for s in sorted(last) if last[s] == at and s not in shared]
+            for s in (*over, *(s for s in shared if last[s] == at)):
+                woven += [Action(s, ActionKind.REDUCE_GRAD), Action(s, ActionKind.RESHARD)]
         rows.append(woven)
     return replace(program, rows=tuple(map(tuple, rows)))
 

@@ -18,6 +18,7 @@ from bubbleproof.verify.messages import (
     received,
 )
 from bubbleproof.verify.reading import read
+from bubbleproof.verify.replicas import met_early, replicas
 from bubbleproof.verify.report import Report
 from bubbleproof.verify.rules import judged
 from bubbleproof.verify.transports import Transport
@@ -64,8 +65,9 @@ def verify_program(
             *produced(mail),
             *received(mail),
             *weights(reading),
+            *replicas(reading),
             *(() if stuck else deadlocks(hung)),
         ),
         deadlock=hung[0].deadlock if hung else None,
-        warnings=(*report.warnings, *left_open(reading)),
+        warnings=(*report.warnings, *left_open(reading), *met_early(reading)),
     )

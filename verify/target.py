@@ -5,6 +5,7 @@ For torch.distributed.pipelining, read in its versions up to 2.13 and tried on 2
 the step ends. Groups are not known to it, so what is judged here is to be judged without them.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -217,6 +218,29 @@ def _two_ways(plan: Schedule | Program) -> Iterator[Violation]:
         f"(device {other}) must start equal, sum their gradients after the step, and scale losses "
         f"by all {plan.problem.total_microbatches} microbatches"
     )
+    yield from _queue(plan)
+
+
+def _queue(plan: Schedule | Program) -> Iterator[Violation]:
+    """Say where W's do not take the oldest gradient, as DualPipe's own runtime always does."""
+    for device, row in enumerate(plan.rows):
+        waiting: deque[Op] = deque()
+        for position, step in enumerate(row):
+            for op in _ops(step):
+                if op.kind is OpKind.BACKWARD_INPUT:
+                    waiting.append(op)
+                elif op.kind is OpKind.BACKWARD_WEIGHT and waiting:
+                    oldest = waiting.popleft()
+                    if (oldest.stage, oldest.microbatch) != (op.stage, op.microbatch):
+                        yield _finding(
+                            f"device {device} runs {op} while {oldest} waits for its W the "
+                            "longest; a runtime that queues weight gradients without a name, as "
+                            "DualPipe's own, would run that one's: use one that goes by the number",
+                            device,
+                            position,
+                            (op, oldest),
+                        )
+                        return
 
 
 def _tokens(plan: Schedule | Program) -> Iterator[Violation]:
