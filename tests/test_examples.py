@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -189,4 +190,62 @@ def test_the_readme_s_problem_is_one(tmp_path: Path) -> None:
     path = tmp_path / "problem.toml"
     path.write_text(text, encoding="utf-8")
     problem, small = bp.load_problem(path), bp.load_problem(EXAMPLES / "small.toml")
-    assert (problem.cost, problem.memory) == (small.cost, small.memory)
+    memory = replace(small.memory, unit=problem.memory.unit)
+    assert (problem.cost, problem.memory) == (small.cost, memory)
+
+
+REFERENCE = (ROOT / "docs" / "problem.md").read_text(encoding="utf-8")
+
+
+def described(title: str) -> set[str]:
+    """Return the words in the first column of a section's table in docs/problem.md."""
+    section = re.split(r"\n##+ ", REFERENCE.split(f"# {title}", 1)[1], maxsplit=1)[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+
+
+def test_the_reference_s_files_are_read_as_it_says(tmp_path: Path) -> None:
+    """The problem has no warnings, and the schedule is valid with its starts and without."""
+    (problem,) = re.findall(r"```toml\n(.*?)```", REFERENCE, flags=re.DOTALL)
+    (schedule,) = re.findall(r"```json\n(.*?)```", REFERENCE, flags=re.DOTALL)
+    (tmp_path / "p.toml").write_text(problem, encoding="utf-8")
+    (tmp_path / "s.json").write_text(schedule, encoding="utf-8")
+    assert bp.load_problem(tmp_path / "p.toml").warnings() == ()
+    for order_only in (False, True):
+        loaded = bp.load_schedule(tmp_path / "s.json", order_only=order_only)
+        assert (loaded.starts is None) == order_only
+        assert bp.verify(loaded).valid
+
+
+def test_the_reference_has_every_word_of_a_file(tmp_path: Path) -> None:
+    """The words that a reader accepts, as it lists them in refusing another, are all described."""
+    for title, words in {
+        "A problem": {},
+        "Cost": {"cost": {"": 0}},
+        "Memory": {"memory": {"": 0}, "cost": {"F": 1, "I": 1, "W": 1}},
+    }.items():
+        extra = {} if "cost" in words else {"": 0}
+        problem = {"format": "bubbleproof.problem/1", "devices": 2, "microbatches": 2}
+        (tmp_path / "p.json").write_text(json.dumps({**problem, **words, **extra}))
+        with pytest.raises(ValueError, match=r"is unknown \(accepted: ") as caught:
+            bp.load_problem(tmp_path / "p.json")
+        accepted = str(caught.value).split("accepted: ")[1].rstrip(")").split(", ")
+        assert described(title) == set(accepted)
+    (tmp_path / "s.json").write_text(json.dumps({"format": "bubbleproof.schedule/1", "": 0}))
+    with pytest.raises(ValueError, match=r"is unknown \(accepted: ") as caught:
+        bp.load_schedule(tmp_path / "s.json")
+    accepted = str(caught.value).split("accepted: ")[1].rstrip(")").split(", ")
+    assert described("A schedule") == set(accepted) - {"format"}
+
+
+def test_a_copied_stage_takes_one_number_as_the_reference_says() -> None:
+    """On a bidirectional placement p or 2p numbers are read; anything else is refused."""
+
+    def forwards(given: list[int]) -> tuple[int, ...]:
+        cost = {"F": given, "I": 1, "W": 1}
+        problem = bp.Problem(devices=3, placement="bidirectional", microbatches=4, cost=cost)
+        return problem.cost.F
+
+    assert forwards([1, 2, 3]) == forwards([1, 2, 3, 1, 2, 3]) == (1, 2, 3, 1, 2, 3)
+    with pytest.raises(ValueError, match=r"cost\.F: 4 items, but the placement has 6 stages"):
+        forwards([1, 2, 3, 4])
