@@ -2,7 +2,18 @@
 
 import grimp
 
-DATA = {"cost", "memory", "ops", "placement", "problem", "program", "quantity", "schedule", "words"}
+DATA = {
+    "cost",
+    "memory",
+    "ops",
+    "periodic",
+    "placement",
+    "problem",
+    "program",
+    "quantity",
+    "schedule",
+    "words",
+}
 
 
 def test_the_verifier_imports_nothing_but_data_types_directly_or_not() -> None:
