@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from bubbleproof.schedules import families
 from bubbleproof.schedules.ops import Pair, Row
-from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.schedules.problem import Objective, Problem, require_problem
 from bubbleproof.schedules.schedule import Bound, Schedule, Starts, Status
 from bubbleproof.schedules.simulate import earliest_starts, simulate
 from bubbleproof.solver.bounds import bounds
@@ -20,7 +20,7 @@ from bubbleproof.solver.limits import shortages, within_limits
 from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.result import NoScheduleError, Progress, Result
 from bubbleproof.solver.retime import least_span_starts, objective_of
-from bubbleproof.solver.scale import model_size
+from bubbleproof.solver.scale import may_pair, model_size
 
 MOST_OPS = 4_000_000
 """Larger problems are refused: one look at all their ops would outlast most time limits."""
@@ -34,6 +34,7 @@ _TUNING_SHARE = 0.25
 _TUNING_SHARE_ALONE = 0.6
 _TUNING_LEAST_S = 0.5
 _BOUNDING_SHARE = 0.15
+_COMPILING_SHARE = 0.6
 _QUICK_BLOCKS = 20_000
 _GRACE_S = 1.0
 
@@ -72,6 +73,7 @@ def solve(
     ValueError
         If the time limit or the number of workers makes no sense.
     """
+    require_problem(problem)
     if not time_limit_s >= 0:
         raise ValueError(f"time_limit_s: {time_limit_s} is no time; give seconds, as 60")
     if workers is not None and workers < 1:
@@ -228,17 +230,22 @@ class _Search:
     def try_tuned(self, workers: int, seed: int) -> None:
         """Search for better rules of list scheduling, then among orders near the best.
 
-        All the time is theirs where the exact model is too large, else a share.
+        All the time is theirs where the exact model is too large, else a share. They know no
+        pairs, so where pairs may help the exact model goes first.
         """
-        if self._closed or self._deadline - monotonic() < _TUNING_LEAST_S:
+        left = self._deadline - monotonic()
+        if self._closed or left < _TUNING_LEAST_S:
+            return
+        if may_pair(self._problem) and not self._too_large:
             return
         from bubbleproof.solver.reorder import reordered
         from bubbleproof.solver.tune import tuned
 
         problem, target = self._problem, self._proof[0].ticks
         rounds = tuned(problem, workers=workers, seed=seed, target=target)
-        # The first round may have to compile, which is not to eat into the share.
-        if not self._take_rounds(islice(rounds, 1), "tuned list scheduling", self._deadline):
+        # The first round may have to compile: that is not to eat into the share, nor to take all.
+        compiled = monotonic() + _COMPILING_SHARE * left
+        if not self._take_rounds(islice(rounds, 1), "tuned list scheduling", compiled):
             return
         left = self._deadline - monotonic()
         share = _TUNING_SHARE_ALONE if self._too_large else _TUNING_SHARE
