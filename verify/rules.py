@@ -2,7 +2,7 @@
 
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.quantity import Number, in_unit
-from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.schedule import Schedule, require_schedule
 from bubbleproof.verify.causal import causal
 from bubbleproof.verify.complete import complete
 from bubbleproof.verify.memory import held, memory
@@ -30,7 +30,13 @@ def verify(schedule: Schedule, problem: Problem | None = None) -> Report:
     Report
         All violations, rule by rule, and the numbers of the schedule: from its starts where they
         fit the rows, else from the earliest starts that the order allows.
+
+    Raises
+    ------
+    TypeError
+        If it is no schedule, with what was meant.
     """
+    require_schedule(schedule)
     return judged(read(schedule, schedule.problem if problem is None else problem))
 
 
