@@ -116,6 +116,15 @@ OrderOnly = Annotated[
         "long does this order take there?",
     ),
 ]
+ForAllN = Annotated[
+    bool,
+    Parameter(
+        name="--all-n",
+        negative=(),
+        help="Find what repeats, and prove the schedule that repeats it for every n; FILE may be "
+        "a periodic schedule, too.",
+    ),
+]
 TransportName = Annotated[
     Literal["all", "buffered", "rendezvous", "pair-fifo", "rank-fifo"],
     Parameter(name="--transport", help="How messages move; what is valid ends under all."),
@@ -301,6 +310,7 @@ def verify(
     transport: TransportName = "all",
     target: TargetName = None,
     renumber: Renumbered = None,
+    all_n: ForAllN = False,
     as_json: AsJson = False,
 ) -> int:
     """Judge a schedule or program by every rule, independently of how it was made.
@@ -314,6 +324,10 @@ def verify(
     from bubbleproof.verify.target import Target
     from bubbleproof.verify.transports import Transport
 
+    if all_n:
+        if target is not None or renumber is not None:
+            raise Refusal("--all-n: is about every n, and --target about one; ask one at a time")
+        return _verified_for_every_n(file, problem, as_json=as_json)
     if renumber is not None:
         if target is None:
             raise Refusal("--renumber: numbers matter to a runtime only; add --target torch")
@@ -574,6 +588,36 @@ def _renumbered(file: Path, loaded: "Schedule | Program", output: Path) -> "Sche
     say(f"{file}: {'as it was' if result == loaded else 'microbatches renumbered'}")
     say(f"written and judged: {output}")
     return result
+
+
+def _verified_for_every_n(file: Path, problem: Path | None, *, as_json: bool) -> int:
+    """Judge a periodic schedule, or the one that a schedule repeats, for every n."""
+    from bubbleproof import periodics
+    from bubbleproof.schedules.schedule import Schedule
+    from bubbleproof.verify.every_n import verify_every_n
+    from bubbleproof.verify.rules import verify as judge
+
+    asked = None if problem is None else _problem(problem)
+    with _usable():
+        periodic = periodics.load(file, asked)
+    if isinstance(periodic, Schedule):
+        _say_if_guessed(file, periodic.problem)
+        verdict = judge(periodic)
+        if not verdict.valid:
+            say(f"{file}: no kernel is looked for, since it is not valid as it stands")
+            return _judged(verdict, periodic)
+        found = periodics.found(periodic)
+        if found is None:
+            say(f"{file}: valid for its own n, but nothing in it repeats; more microbatches may do")
+            return NO
+        periodic = found
+    with _usable(f"{file}: "):
+        every = verify_every_n(periodic)
+    if as_json:
+        put_json(periodics.answer_of(every))
+    else:
+        put(periodics.summary(every, periodic))
+    return FINE if every.valid else NO
 
 
 def _say_if_of_other_times(file: Path, problem: Path | None, verdict: "Report") -> None:

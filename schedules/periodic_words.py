@@ -6,12 +6,11 @@ those of a schedule, with microbatches counted within their chain.
 
 from bubbleproof.schedules.files import AnyPath, read_source, write_file
 from bubbleproof.schedules.markup import json_text, parse_json
-from bubbleproof.schedules.ops import Row
+from bubbleproof.schedules.ops import Block, Row, parse_block
 from bubbleproof.schedules.periodic import Periodic
 from bubbleproof.schedules.problem import MOST_OPS
 from bubbleproof.schedules.problem_words import problem_of_words, words_of_problem
 from bubbleproof.schedules.quantity import shown
-from bubbleproof.schedules.schedule import parse_rows
 from bubbleproof.schedules.words import count, fields, is_list, text
 
 PERIODIC_FORMAT = "bubbleproof.periodic/1"
@@ -108,19 +107,19 @@ def _rows(value: object, where: str) -> tuple[Row, ...]:
         raise ValueError(
             f'{where}: a list with one row for each device is expected, as [["0F0", "0B0"], ...]'
         )
-    texts = [_row(row, f"{where}[{device}]") for device, row in enumerate(value)]
-    try:
-        return parse_rows(texts)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+    return tuple(_row(row, f"{where}[{device}]") for device, row in enumerate(value))
 
 
-def _row(value: object, where: str) -> list[str]:
+def _row(value: object, where: str) -> Row:
     if not is_list(value):
         raise ValueError(f"{where}: a list of ops is expected, not {shown(value)}")
-    row: list[str] = []
-    for index, item in enumerate(value):
-        if not isinstance(item, str):
-            raise ValueError(f"{where}[{index}]: {shown(item)} is no op; write one, as 2F0")
-        row.append(item)
-    return row
+    return tuple(_block(item, f"{where}[{index}]") for index, item in enumerate(value))
+
+
+def _block(value: object, where: str) -> Block:
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {shown(value)} is no op; write one, as 2F0")
+    try:
+        return parse_block(value)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None

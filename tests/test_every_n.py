@@ -372,5 +372,5 @@ def test_a_number_that_no_repetition_reaches_is_refused_with_the_next() -> None:
         replace(periodic, step=(1, 1))
     with pytest.raises(ValueError, match=r"step\[0\]: 0; at least 1"):
         replace(periodic, step=(0,))
-    with pytest.raises(ValueError, match="kernel: rows: 1 rows for 2 devices"):
+    with pytest.raises(ValueError, match="kernel: 1 rows for 2 devices"):
         replace(periodic, kernel=periodic.kernel[:1])
