@@ -1,12 +1,13 @@
 """What the command line shows people: summaries and tables. Prints nothing itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from bubbleproof.faults import faults
 from bubbleproof.schedules.ops import Pair
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.program import Program
@@ -14,16 +15,10 @@ from bubbleproof.schedules.schedule import Bound, Schedule, Status
 from bubbleproof.schedules.simulate import Timeline
 from bubbleproof.solver.comparison import Candidate, Comparison
 from bubbleproof.solver.result import NoScheduleError, Progress, Result
-from bubbleproof.verify.report import Report, Violation
-
-MOST_VIOLATIONS = 5
-"""Shown in full, so that a verdict stays on one screen; ``--json`` has them all."""
+from bubbleproof.verify.report import Report
 
 SOLVE = "solve"
 """The solver's name among the families of a comparison."""
-
-AROUND = 4
-"""Cells shown on each side of an offending one."""
 
 
 def summary(result: Result, report: Report) -> RenderableType:
@@ -168,15 +163,8 @@ def verdict(report: Report, schedule: Schedule | Program) -> RenderableType:
             ("makespan", _with_unit(report.makespan, problem.time_unit)),
             ("span", _with_unit(report.span, problem.time_unit)),
         ]
-    peaks = ", ".join(map(str, report.peak_memory))
-    lines.append(("peak memory", f"{peaks}{_in(problem.memory.unit)}, by device"))
-    parts: list[RenderableType] = [_facts(problem.name, lines)]
-    for violation in report.violations[:MOST_VIOLATIONS]:
-        parts += ["", *_violation(violation, schedule)]
-    more = len(report.violations) - MOST_VIOLATIONS
-    if more > 0:
-        parts += ["", Text(f"and {more} more; --json lists all")]
-    return Group(*parts)
+    lines.append(("peak memory", _peaks(report, problem)))
+    return Group(_facts(problem.name, lines), *faults(report.violations, schedule))
 
 
 def percent(ratio: float) -> str:
@@ -186,33 +174,14 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.2f} %" if ratio else "0 %"
 
 
-def _violation(violation: Violation, schedule: Schedule | Program) -> Iterator[RenderableType]:
-    place = "" if violation.device is None else f"device {violation.device}"
-    if violation.position is not None:
-        place += f", position {violation.position}"
-    heading = Text.assemble((violation.rule, "bold red"), f"  {place}")
-    if violation.ops:
-        heading.append(f"  {' '.join(violation.ops[:AROUND])}", style="bold")
-    if len(violation.ops) > AROUND:
-        heading.append(f" and {len(violation.ops) - AROUND} more")
-    yield heading
-    yield Padding(Text(violation.message), (0, 0, 0, 2))
-    if violation.device is not None and violation.position is not None:
-        yield Padding(_cells(schedule, violation.device, violation.position), (0, 0, 0, 2))
-
-
-def _cells(schedule: Schedule | Program, device: int, position: int) -> Text:
-    """Return the offending cell of a device's row, marked, with its neighbours."""
-    row = schedule.rows[device]
-    first, last = max(0, position - AROUND), min(len(row), position + AROUND + 1)
-    cells = Text(f"row {device}: " + ("... " if first else ""), overflow="fold")
-    for index in range(first, last):
-        if index == position:
-            cells.append(f">{row[index]}<", style="bold reverse red")
-        else:
-            cells.append(str(row[index]))
-        cells.append(" ")
-    return cells.append("..." if last < len(row) else "")
+def _peaks(report: Report, problem: Problem) -> str:
+    """Return what each device holds at most; of many devices, the least and the most."""
+    peaks = report.peak_memory
+    text = ", ".join(map(str, peaks))
+    if len(text) <= 48:
+        return f"{text}{_in(problem.memory.unit)}, by device"
+    most = max(peaks)
+    return f"{min(peaks)}..{most}{_in(problem.memory.unit)}, the most on device {peaks.index(most)}"
 
 
 def _measures(timeline: Timeline) -> list[tuple[str, str]]:

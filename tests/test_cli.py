@@ -367,7 +367,7 @@ def test_verify_marks_the_cell_in_the_row(run: Run) -> None:
     """The offending cell stands between > and < with its neighbours around it."""
     run("family", "gpipe", SMALL, "-o", "gpipe.json")
     ran = run("verify", "gpipe.json")
-    assert "row 0: ... 0F2 0F3 0F4 0F5 >0F6< 0F7 0I0" in ran.out
+    assert " 0F3 0F4 0F5 >0F6< 0F7 0I0 " in ran.out
 
 
 def test_a_verdict_stays_on_one_screen(run: Run, tmp_path: Path) -> None:
@@ -377,8 +377,8 @@ def test_a_verdict_stays_on_one_screen(run: Run, tmp_path: Path) -> None:
     run("family", "gpipe", file, "-o", "s.json")
     ran = run("verify", "s.json")
     assert ran.status == 1
-    assert "and 7 more; --json lists all" in ran.out
-    assert len(ran.out.splitlines()) <= 35
+    assert "and 9 more; --json lists all" in ran.out
+    assert len(ran.out.splitlines()) <= 24
     assert len(json.loads(run("verify", "s.json", "--json").out)["violations"]) == 12
 
 

@@ -242,7 +242,7 @@ def test_verify_with_a_target_says_no_and_notes_what_it_needs(
     assert any("defer_pp_recv" in note["message"] for note in answer["notes"])
     assert main(["verify", "s.csv", "--target", "torch"]) == 1
     text = " ".join(capsys.readouterr().out.split())
-    assert "row 1: 1F1 >1F0< 1B1 1B0" in text
+    assert "row 1: >1F1< >1F0< 1B1 1B0" in text
     assert "target F, I, W and B need torch 2.6" in text
 
 
