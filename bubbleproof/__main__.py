@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from contextlib import suppress
 
 
 def main() -> int:
@@ -19,8 +20,9 @@ def main() -> int:
     except KeyboardInterrupt:
         status = 130
     if threading.active_count() > 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
         os._exit(status)
     return status
 
