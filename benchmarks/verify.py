@@ -28,6 +28,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 import bubbleproof as bp
+from bubbleproof.schedules.ops import Block
 from bubbleproof.verify.program_rules import verify_program
 
 REPEATS = 5
@@ -91,15 +92,20 @@ def large() -> None:
         print(f"| {what} | {timed(call)} | {peak_mb(call):.0f} |", flush=True)
 
 
+def action(block: Block) -> _Action:
+    """Return an op as torch has it."""
+    found = _Action.from_str(str(block))
+    if found is None:
+        raise ValueError(f"{block} is no action of torch; an op such as 2F0 is one")
+    return found
+
+
 def beside_torch() -> None:
     """Print the times of torch's three functions and of ours on one schedule."""
     problem = bp.Problem(devices=32, microbatches=256, cost={"F": 1, "B": 2}, backward="fused")
     schedule = bp.families.one_f_one_b(problem)
     program = bp.lower(schedule, most_unsharded=None, reduction=None)
-    rows = {
-        device: [_Action.from_str(str(block)) for block in row]
-        for device, row in enumerate(schedule.rows)
-    }
+    rows = {device: list(map(action, row)) for device, row in enumerate(schedule.rows)}
 
     def lowered() -> dict[int, list[_Action]]:
         copy = {device: list(row) for device, row in rows.items()}
