@@ -19,6 +19,7 @@ from bubbleproof.schedules.periodic_search import periodic_of
 from bubbleproof.schedules.periodic_words import load_periodic, save_periodic
 from bubbleproof.schedules.schedule import parse_rows
 from bubbleproof.verify.every_n import verify_every_n
+from bubbleproof.verify.program_rules import verify_program
 
 WITHOUT_KERNEL = {"gpipe", "looped_bfs"}
 """All forwards come before all backwards: what is in the middle grows with n."""
@@ -105,6 +106,33 @@ def test_the_proof_of_a_family_agrees_with_twenty_unrollings_more(name: str) -> 
     assert verify_every_n(periodic).valid
     for repetitions in range(21):
         assert bp.verify(repeated(periodic, repetitions)).valid, repetitions
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_messages_of_a_proven_family_arrive_for_each_n(name: str) -> None:
+    """Lowered, each unrolling has its messages in one order at both ends, and ends everywhere."""
+    schedule = family_of(name, 2, 8)
+    assert schedule is not None
+    periodic = periodic_of(schedule)
+    assert periodic is not None
+    for repetitions in range(9):
+        program = bp.lower(repeated(periodic, repetitions))
+        assert verify_program(program).valid, repetitions
+
+
+def test_what_is_solved_for_one_n_can_serve_every_n() -> None:
+    """A solved schedule that repeats nothing has windows to repeat all the same."""
+    problem = bp.Problem(
+        devices=3,
+        microbatches=7,
+        cost={"F": 10, "I": 12, "W": 8, "transfer": 1},
+        memory={"limit": 3},
+    )
+    result = bp.solve(problem, time_limit_s=1, workers=1, seed=0)
+    periodic = periodic_of(replace(result.schedule, starts=None))
+    assert periodic is not None
+    assert verify_every_n(periodic).valid
+    assert bp.verify(unroll(periodic, periodic.first + 40 * periodic.period)).valid
 
 
 def test_one_f_one_b_is_found_with_the_shortest_prologue() -> None:
@@ -265,7 +293,7 @@ def mutated(periodic: Periodic, random: Random) -> Periodic:
             other = min(at + 1, len(row) - 1)
             row[at], row[other] = row[other], row[at]
         case "far":
-            row.append(row.pop(at))
+            row.insert(random.randrange(len(row)), row.pop(at))
         case "late":
             row[at] = later(row[at])
         case "lose":
@@ -350,6 +378,28 @@ def test_the_proof_says_yes_exactly_where_every_unrolling_verifies(periodic: Per
         failing = (verdict.failing - periodic.first) // periodic.period
         assert not bp.verify(repeated(periodic, failing)).valid
         assert all(explicit[:failing])
+
+
+@pytest.mark.slow
+@given(valid_periodics(), st.randoms(use_true_random=False))
+@settings(max_examples=300, deadline=None)
+def test_kernels_in_another_order_fail_where_the_proof_says(
+    periodic: Periodic, random: Random
+) -> None:
+    """With all counts right, the first unrolling that cannot run is the one that is named."""
+    kernels = [list(row) for row in periodic.kernel]
+    for row in kernels:
+        for _ in range(random.randint(0, 3) if row else 0):
+            row.insert(random.randrange(len(row)), row.pop(random.randrange(len(row))))
+    periodic = replace(periodic, kernel=tuple(map(tuple, kernels)))
+    verdict = verify_every_n(periodic)
+    judged = [bp.verify(repeated(periodic, number)).valid for number in range(5)]
+    if verdict.failing is None:
+        assert all(judged)
+    else:
+        failing = (verdict.failing - periodic.first) // periodic.period
+        assert judged[:failing] == [True] * min(failing, len(judged))
+        assert not bp.verify(repeated(periodic, failing)).valid
 
 
 @given(valid_periodics())
