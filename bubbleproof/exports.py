@@ -12,6 +12,7 @@ from bubbleproof.schedules.torch_comms import ungrouped
 from bubbleproof.verify.program_rules import verify_program
 from bubbleproof.verify.report import Report
 from bubbleproof.verify.rules import verify
+from bubbleproof.verify.target import verify_for_target
 
 
 class Target(StrEnum):
@@ -48,7 +49,8 @@ class Export:
         ValueError
             If the target cannot express it, with the reason.
         """
-        torch_target.require_compute_only(self.schedule)
+        for violation in verify_for_target(self.schedule).violations:
+            raise ValueError(violation.message)
         if target is Target.TORCHTITAN:
             torch_target.require_torchtitan(self.schedule)
         if isinstance(self.judged, Program):

@@ -1,53 +1,12 @@
-"""What torch's pipeline runtime can run of a schedule, and the settings that it needs.
+"""What torchtitan can run of a schedule, and the settings that it and torch's runtime need.
 
 Read from torch.distributed.pipelining 2.13 and from torchtitan, which picks the placement of
 stages by the name of a schedule even where the order comes from a file.
 """
 
-from itertools import pairwise
-
 from bubbleproof.schedules.ops import OpKind, Pair, ops_of
 from bubbleproof.schedules.placement import loop, v
 from bubbleproof.schedules.schedule import Schedule
-
-
-def require_compute_only(schedule: Schedule) -> None:
-    """Refuse what torch's compute_only form cannot express.
-
-    Raises
-    ------
-    ValueError
-        If stages exchange data with others than their neighbours by number, a device has no op,
-        or the last stage takes its forwards out of order.
-    """
-    placement = schedule.problem.placement
-    if not placement.in_order:
-        what = f"has {len(placement.chains)} chains"
-        if len(placement.chains) == 1:
-            what = "passes its stages in another order than 0, 1, 2, ..."
-        raise ValueError(
-            f"placement: {placement} {what}, but torch's stages send to the next and the previous "
-            "number only; solve for one chain of ascending stages, as placement v"
-        )
-    for device, row in enumerate(schedule.rows):
-        if not row:
-            raise ValueError(
-                f"device {device} runs nothing; torch's runtime takes its rank from its first "
-                "stage, so each device needs one"
-            )
-    last = placement.stages - 1
-    forwards = [
-        op.microbatch
-        for block in schedule.rows[placement.device_of_stage[last]]
-        for op in ops_of(block)
-        if op.stage == last and op.kind is OpKind.FORWARD
-    ]
-    for before, after in pairwise(forwards):
-        if after < before:
-            raise ValueError(
-                f"the last stage runs {last}F{before} before {last}F{after}; torch looks losses up "
-                "in the order of their forwards, so they must ascend there"
-            )
 
 
 def require_torchtitan(schedule: Schedule) -> None:

@@ -93,17 +93,18 @@ def _chain(plan: Schedule | Program) -> Iterator[Violation]:
     for stage, after in hops:
         if after != stage + 1:
             yield _finding(
-                f"after stage {stage} comes stage {after}, but torch hands what a stage makes to "
-                "the next number; number the stages in the order in which microbatches pass them",
+                f"placement: after stage {stage} comes stage {after}, but torch hands what a stage "
+                "makes to the next number; number the stages in the order in which microbatches "
+                "pass them",
                 ops=(f"{stage}F", f"{after}F"),
             )
             return
     if len(placement.chains) > 1:
         starts = " and ".join(str(chain[0]) for chain in placement.chains[:2])
         yield _finding(
-            f"{placement} has {len(placement.chains)} chains, from stages {starts}; torch has one "
-            "first stage, 0, and one last, which computes the loss; solve for one chain of "
-            "ascending stages, as placement v, whose family dualpipev is one half of DualPipe"
+            f"placement: {placement} has {len(placement.chains)} chains, from stages {starts}; "
+            "torch has one first stage, 0, and one last, which computes the loss; solve for one "
+            "chain of ascending stages, as placement v, whose family dualpipev is half of DualPipe"
         )
 
 
@@ -152,7 +153,7 @@ def _losses(plan: Schedule | Program) -> Iterator[Violation]:
         yield _finding(
             f"device {device} runs {op} after {before}{more}; torch finds losses by the order of "
             "the last stage's forwards, so gradients are those of other microbatches, without an "
-            "error; --renumber OUT gives the microbatches the numbers of their order there",
+            "error; verify --target torch --renumber OUT gives them the numbers of that order",
             device,
             position,
             (before, op),
