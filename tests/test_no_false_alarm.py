@@ -106,8 +106,9 @@ def test_lowered_families_of_many_sizes_are_accepted(family: str) -> None:
     random = Random(family)
     judged = 0
     for devices in range(1, 17):
-        sizes = {*random.sample(range(1, 40), 2), 40}
+        # Some families take no odd number, and none below twice that of devices.
+        sizes = {random.randrange(1, 40), random.randrange(2, 39, 2), 40}
         for report in (r for n in sorted(sizes) for r in lowered_family(family, devices, n)):
             assert report.violations == ()
             judged += 1
-    assert judged > 30
+    assert judged >= 16
