@@ -297,7 +297,7 @@ ON_PROGRAMS: dict[str, Operator] = {
     "swap an op with its neighbour": _step("causal memory produced received weights"),
     "drop a reduction": _step("weights"),
     "double a reduction": _step("weights"),
-    "move a reduction": _step("weights"),
+    "move a reduction": _step("weights replicas"),
     "drop a fetch": _step("weights"),
     "double a fetch": _step("weights"),
     "move a fetch": _step("weights"),
