@@ -85,12 +85,18 @@ def periodic_of(schedule: Schedule, *, most_step: int | None = None) -> Periodic
     rows = _counted_in_chains(schedule)
     best: tuple[int, int, Periodic] | None = None
     for repeats in (True, False):
-        most = (fewest if repeats else min(4, fewest)) if most_step is None else most_step
+        most = (fewest // 2 if repeats else min(4, fewest)) if most_step is None else most_step
         for step in range(1, min(most, fewest) + 1):
-            windows = [
-                [each for each in _windows(problem, row, step) if each.repeats or not repeats]
-                for row in rows
-            ]
+            windows: list[list[Window]] = []
+            for row in rows:
+                of_row = _windows(problem, row, step)
+                windows.append([each for each in of_row if each.repeats or not repeats])
+                if row and not windows[-1]:
+                    break
+            if len(windows) < len(rows) or any(
+                row and not found for row, found in zip(rows, windows, strict=True)
+            ):
+                continue
             cuts = list(_cuts(problem, windows, starts))
             if repeats:
                 # What is repeated most often is the middle; what is by chance comes after it.
