@@ -1,7 +1,7 @@
 """Solve a problem: published families, list scheduling, then the exact model, in one time limit."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from queue import Empty, Queue
@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 from bubbleproof.schedules import families
 from bubbleproof.schedules.ops import Pair, Row
+from bubbleproof.schedules.periodic import unroll
+from bubbleproof.schedules.periodic_search import periodic_of
 from bubbleproof.schedules.problem import Objective, Problem, require_problem
 from bubbleproof.schedules.schedule import Bound, Schedule, Starts, Status
 from bubbleproof.schedules.simulate import earliest_starts, simulate
@@ -35,6 +37,8 @@ _TUNING_SHARE_ALONE = 0.6
 _TUNING_LEAST_S = 0.5
 _BOUNDING_SHARE = 0.15
 _COMPILING_SHARE = 0.6
+_SHORT_SHARE = 0.4
+_SOLVING_SHARE = 0.7
 _QUICK_BLOCKS = 20_000
 _GRACE_S = 1.0
 
@@ -251,12 +255,33 @@ class _Search:
         share = _TUNING_SHARE_ALONE if self._too_large else _TUNING_SHARE
         if not self._take_rounds(rounds, "tuned list scheduling", monotonic() + share * left):
             return
+        self._try_short(workers, seed, monotonic() + _SHORT_SHARE * (self._deadline - monotonic()))
         best = self._best or self._fallback()
         if self._closed or any(isinstance(block, Pair) for row in best.rows for block in row):
             return
         until = self._deadline if self._too_large else monotonic() + share * left
         rounds = reordered(problem, best.rows, workers=workers, seed=seed, target=target)
         self._take_rounds(rounds, "search among orders", until)
+
+    def _try_short(self, workers: int, seed: int, until: float) -> None:
+        """Solve the problem with fewer microbatches and repeat the middle of the answer."""
+        problem = self._problem
+        short = 2 * problem.devices + problem.total_microbatches % 2
+        if self._closed or len(problem.microbatches) > 1 or problem.total_microbatches <= short:
+            return
+
+        def rounds() -> Iterator[tuple[Row, ...]]:
+            answer = solve(
+                replace(problem, microbatches=(short,)),
+                time_limit_s=_SOLVING_SHARE * (until - monotonic()),
+                workers=workers,
+                seed=seed,
+            )
+            periodic = periodic_of(answer.schedule, most_step=2)
+            if periodic is not None:
+                yield unroll(periodic, problem.total_microbatches).rows
+
+        self._take_rounds(rounds(), "the repeated middle of a shorter schedule", until)
 
     def _take_rounds(self, rounds: Iterable[tuple[Row, ...]], source: str, until: float) -> bool:
         """Take the orders of a search in rounds until a time; False if it does not stop then."""
