@@ -1,0 +1,104 @@
+"""The arguments and options of the command line, with what they accept."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter, Token
+
+MOST_SECONDS = 10**7
+MOST_WORKERS = 1024
+LARGEST_SEED = 2**31 - 1
+
+
+def _whole(least: int, most: int) -> Parameter:
+    """Accept a whole number in a range, and no fraction that would have to be rounded."""
+
+    def convert(_: object, tokens: Sequence[Token]) -> int:
+        text = tokens[0].value
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+            from bubbleproof.schedules.words import whole_example
+
+            example = whole_example(text, least, most)
+            raise ValueError(f"{text!a} is not a whole number; write one, as {example}")
+        if not least <= int(text) <= most:
+            raise ValueError(f"{text} is out of range; {least}..{most} is accepted")
+        return int(text)
+
+    return Parameter(converter=convert)
+
+
+def _seconds(_: object, tokens: Sequence[Token]) -> float:
+    text = tokens[0].value
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not 0 < seconds <= MOST_SECONDS:
+        raise ValueError(f"{text!a} is no time limit; a number above 0 is one, as 60 (seconds)")
+    return seconds
+
+
+ProblemFile = Annotated[Path, Parameter(help="A problem, JSON or TOML.")]
+ScheduleFile = Annotated[
+    Path, Parameter(help="A schedule or a program with messages, JSON or torch's CSV.")
+]
+ProgramFile = Annotated[
+    Path, Parameter(help="A program with messages, JSON or torch's compute_comms CSV.")
+]
+AskedProblem = Annotated[
+    Path | None,
+    Parameter(name="--problem", help="Take this problem instead of the schedule's own."),
+]
+OrderOnly = Annotated[
+    bool,
+    Parameter(
+        name="--order-only",
+        negative=(),
+        help="Drop the start times: each op as early as its order allows. With --problem: how "
+        "long does this order take there?",
+    ),
+]
+ForAllN = Annotated[
+    bool,
+    Parameter(
+        name="--all-n",
+        negative=(),
+        help="Find what repeats, and prove the schedule that repeats it for every n; FILE may be "
+        "a periodic schedule, too.",
+    ),
+]
+TransportName = Annotated[
+    Literal["all", "buffered", "rendezvous", "pair-fifo", "rank-fifo"],
+    Parameter(name="--transport", help="How messages move; what is valid ends under all."),
+]
+TargetName = Annotated[
+    Literal["torch"] | None,
+    Parameter(name="--target", help="Check what this runtime silently needs, too."),
+]
+Renumbered = Annotated[
+    Path | None,
+    Parameter(
+        name="--renumber",
+        help="With --target torch: give the microbatches the numbers of their order on the last "
+        "stage, as torch needs them; write that to this file, and judge it.",
+    ),
+]
+Output = Annotated[Path | None, Parameter(name=["--output", "-o"], help="The file to write.")]
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object.")]
+TimeLimit = Annotated[float, Parameter(converter=_seconds, help="Seconds of search.")]
+Workers = Annotated[
+    int | None,
+    _whole(1, MOST_WORKERS),
+    Parameter(help="Search threads; one per core, at most 8, if not given."),
+]
+Seed = Annotated[int, _whole(0, LARGEST_SEED), Parameter(help="Seed of the search.")]
+ProofFolder = Annotated[
+    Path | None,
+    Parameter(
+        name="--certificate",
+        help="Write the schedule with a machine-checkable proof of its bound into this folder; "
+        "for problems whose ops all take the same time. May take as long again.",
+    ),
+]

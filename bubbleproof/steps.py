@@ -1,0 +1,225 @@
+"""What several commands do: read, search, write, judge, and refuse in one line."""
+
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from os.path import exists, samefile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bubbleproof.terminal import put, put_json, say, shown, terminable
+
+if TYPE_CHECKING:
+    from bubbleproof.schedules.problem import Problem
+    from bubbleproof.schedules.program import Program
+    from bubbleproof.schedules.schedule import Schedule
+    from bubbleproof.solver.result import Progress, Result
+    from bubbleproof.verify.report import Report
+
+FINE, NO, UNUSABLE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+"""Exit statuses: see ``cli``."""
+
+TIMES = frozenset({"timing", "exclusive"})
+"""Rules about start times, which an order without them cannot break."""
+
+
+class Refusal(Exception):
+    """Input that cannot be used; the message is the line that the user reads."""
+
+
+def search(
+    problem: "Problem", output: Path | None, *, time_limit: float, workers: int | None, seed: int
+) -> "Result":
+    """Solve, keep the best schedule in a file, and show the progress where someone can see it."""
+    from bubbleproof.report import progress_line
+    from bubbleproof.solver.portfolio import solve
+
+    best: list[Progress] = []
+
+    def improved(progress: "Progress") -> None:
+        best[:] = [progress]
+        if output is not None:
+            # A write that fails here is tried once more at the end, and reported then: the
+            # search is not to be lost, and it calls from threads that an error would not leave.
+            with suppress(Refusal):
+                write(progress.schedule, output)
+
+    end = time.monotonic() + time_limit
+
+    def line() -> str:
+        return progress_line(best[0] if best else None, problem, end - time.monotonic())
+
+    with terminable(), shown(line), usable():
+        return solve(
+            problem,
+            time_limit_s=time_limit,
+            workers=workers,
+            seed=seed,
+            on_progress=improved,
+        )
+
+
+def read_problem(file: Path) -> "Problem":
+    """Read a problem; what is probably not meant goes to stderr."""
+    from bubbleproof.schedules.io import load_problem
+
+    with usable():
+        problem = load_problem(file)
+    for warning in problem.warnings():
+        say(f"{file}: warning: {warning}")
+    return problem
+
+
+def read_schedule(file: Path, problem: Path | None, *, order_only: bool) -> "Schedule":
+    """Read a schedule, or what a program computes, on its own problem or another."""
+    from bubbleproof.schedules.program import Program, schedule_of
+
+    loaded = read_plan(file, problem, order_only=order_only)
+    return schedule_of(loaded) if isinstance(loaded, Program) else loaded
+
+
+def read_plan(file: Path, problem: Path | None, *, order_only: bool) -> "Schedule | Program":
+    """Read a schedule or a program, on its own problem or another."""
+    from bubbleproof.schedules.io import load_schedule_or_program
+
+    asked = None if problem is None else read_problem(problem)
+    with usable():
+        loaded = load_schedule_or_program(file, asked, order_only=order_only)
+    say_if_guessed(file, loaded.problem)
+    return loaded
+
+
+def renumbered_into(file: Path, loaded: "Schedule | Program", output: Path) -> "Schedule | Program":
+    """Write a file with other numbers of microbatches, and return what is in it."""
+    from bubbleproof.schedules.renumber import renumbered
+
+    result = renumbered(loaded)
+    write(result, output)
+    say(f"{file}: {'as it was' if result == loaded else 'microbatches renumbered'}")
+    say(f"written and judged: {output}")
+    return result
+
+
+def verified_for_every_n(file: Path, problem: Path | None, *, as_json: bool) -> int:
+    """Judge a periodic schedule, or the one that a schedule repeats, for every n."""
+    from bubbleproof import periodics
+    from bubbleproof.schedules.schedule import Schedule
+    from bubbleproof.verify.every_n import verify_every_n
+    from bubbleproof.verify.rules import verify as judge
+
+    asked = None if problem is None else read_problem(problem)
+    with usable():
+        periodic = periodics.load(file, asked)
+    if isinstance(periodic, Schedule):
+        say_if_guessed(file, periodic.problem)
+        verdict = judge(periodic)
+        if not verdict.valid:
+            say(f"{file}: no kernel is looked for, since it is not valid as it stands")
+            return judged(verdict, periodic)
+        found = periodics.found(periodic)
+        if found is None:
+            say(f"{file}: valid for its own n, but nothing in it repeats; more microbatches may do")
+            return NO
+        periodic = found
+    with usable(f"{file}: "):
+        every = verify_every_n(periodic)
+    if as_json:
+        put_json(periodics.answer_of(every))
+    else:
+        put(periodics.summary(every, periodic))
+    return FINE if every.valid else NO
+
+
+def say_if_of_other_times(file: Path, problem: Path | None, verdict: "Report") -> None:
+    """Point to --order-only where only the start times do not fit another problem."""
+    if problem is not None and not TIMES.isdisjoint(v.rule for v in verdict.violations):
+        say(
+            f"{file}: its start times do not fit the times of {problem}; --order-only asks how "
+            "long its order takes there"
+        )
+
+
+def say_if_guessed(file: Path, problem: "Problem") -> None:
+    """Say that a CSV brought no problem, and what is taken for it."""
+    from bubbleproof.schedules.torch_csv import GUESSED
+
+    if problem.name == GUESSED:
+        say(
+            f"{file}: its problem is guessed: F, I and W take 1, transfers nothing, and memory has "
+            "no limit; --problem gives the real one, by which times and memory are checked"
+        )
+
+
+def write(value: "Schedule | Program", output: Path) -> None:
+    """Write a schedule or a program; the extension decides the form."""
+    from bubbleproof.schedules.io import save
+
+    with usable():
+        save(value, output)
+
+
+def require_certifiable(file: Path, problem: "Problem", folder: Path) -> None:
+    """Refuse before a long search what could not be proven, or not be written, after it."""
+    from bubbleproof.proofs import require_certifiable
+
+    with usable(f"{file}: "):
+        require_certifiable(problem)
+    if not (folder if folder.exists() else folder.parent).is_dir():
+        raise Refusal(f"{folder}: is no folder, and none can be made there; give another")
+
+
+def certified(schedule: "Schedule", folder: Path, time_limit: float, seed: int) -> bool:
+    """Write a schedule with a proof of its bound, and check both as they stand in the folder."""
+    from bubbleproof import proofs
+
+    with terminable(), usable():
+        if not proofs.write_proof(schedule, folder, time_limit_s=time_limit, seed=seed):
+            say(f"{folder}: no certificate: the proof took longer than --time-limit")
+            return False
+        checked = proofs.check_folder(folder)
+    say(f"written and checked: {folder} ({checked.clause_proof.steps} steps)")
+    return checked.proven
+
+
+def require_place(output: Path, forms: Sequence[str], *inputs: Path | None) -> None:
+    """Refuse before a long search what could not, or should not, be written after it."""
+    from bubbleproof.schedules.files import printable, require_writable
+
+    name = printable(output)
+    if output.suffix.lower() not in forms:
+        raise Refusal(f"{name}: this is written as {' or '.join(forms)}; name it so")
+    with usable():
+        require_writable(output)
+    for file in inputs:
+        if file is not None and exists(file) and exists(output) and samefile(file, output):
+            raise Refusal(f"{name}: is what is read here and would be lost; give another name")
+
+
+def draw(schedule: "Schedule", output: Path) -> None:
+    """Draw a schedule into a picture file."""
+    from bubbleproof.schedules.plot import plot
+
+    try:
+        with usable():
+            plot(schedule, output)
+    except ModuleNotFoundError as error:
+        raise Refusal(f"{output}: {error}, or leave -o out for the terminal") from error
+
+
+def judged(verdict: "Report", schedule: "Schedule | Program") -> int:
+    """Return the exit status of a verdict; what is wrong goes to stderr."""
+    if verdict.valid:
+        return FINE
+    from bubbleproof import report
+
+    put(report.verdict(verdict, schedule), error=True)
+    return NO
+
+
+@contextmanager
+def usable(where: str = "") -> Generator[None, None, None]:
+    """Turn a ValueError about the input into the one line that the user reads."""
+    try:
+        yield
+    except ValueError as error:
+        raise Refusal(f"{where}{error}") from error
