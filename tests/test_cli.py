@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -627,6 +628,8 @@ def test_an_interrupted_search_keeps_its_best(tmp_path: Path, by: signal.Signals
         stderr=subprocess.PIPE,
         text=True,
         encoding="utf-8",
+        # Whoever runs the tests in the background may have them ignore Ctrl-C, which is inherited.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as process:
         end = time.monotonic() + 30
         while not output.exists() and time.monotonic() < end:
