@@ -18,7 +18,7 @@ from bubbleproof.schedules.schedule import Starts
 from bubbleproof.schedules.simulate import earliest_starts
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.limits import room
-from bubbleproof.solver.scale import Scaled, may_pair
+from bubbleproof.solver.scale import Scaled, horizon, may_pair
 from bubbleproof.solver.times import LeastTimes
 
 _LARGEST = 2**31 - 1
@@ -43,7 +43,7 @@ class Model:
         self._solver = cp_model.CpSolver()
         starts = earliest_starts(self._problem, rows)
         self._objective = self.scaled.objective(rows, starts)
-        self._horizon = _horizon(self._problem, rows, starts) + self.scaled.factor
+        self._horizon = horizon(self._problem, rows, starts) + self.scaled.factor
         if self._horizon > _LARGEST:
             raise OverflowError("the times have too many digits for the exact model")
         self._start: dict[Op, cp_model.IntVar] = {}
@@ -432,23 +432,3 @@ def _only_if(constraint: cp_model.Constraint, *literals: cp_model.LiteralT) -> N
 
 def _negated(literal: cp_model.LiteralT) -> cp_model.LiteralT:
     return not literal if isinstance(literal, bool) else ~literal
-
-
-def _horizon(problem: Problem, rows: tuple[Row, ...], starts: Starts) -> int:
-    """Return by when all ops surely end in some schedule at least as good as this one.
-
-    For the span, shift the schedule so that it starts at 0. With one chain its first device starts
-    first; every device has an op of the chain before that one ends, and itself ends at most one
-    span later. With several chains each may add a span before, one between and one after.
-    """
-    ends = [
-        (begins[-1] + problem.duration(row[-1]), begins[0])
-        for row, begins in zip(rows, starts, strict=True)
-        if row
-    ]
-    last = max(end for end, _ in ends)
-    if problem.objective is Objective.MAKESPAN:
-        return last
-    span = max(end - begin for end, begin in ends)
-    chains = len(problem.microbatches)
-    return max(last, (2 if chains == 1 else 3 * chains) * span)

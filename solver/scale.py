@@ -6,7 +6,7 @@ from math import gcd
 
 from bubbleproof.schedules.cost import Cost
 from bubbleproof.schedules.ops import OpKind, Row
-from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.schedule import Starts
 from bubbleproof.solver.retime import objective_of
 
@@ -107,3 +107,23 @@ def may_pair(problem: Problem) -> bool:
     return problem.backward.allows(OpKind.BACKWARD) and any(
         ticks is not None for ticks in problem.cost.pair
     )
+
+
+def horizon(problem: Problem, rows: tuple[Row, ...], starts: Starts) -> int:
+    """Return by when all ops surely end in some schedule at least as good as this one.
+
+    For the span, shift the schedule so that it starts at 0. With one chain its first device starts
+    first; every device has an op of the chain before that one ends, and itself ends at most one
+    span later. With several chains each may add a span before, one between and one after.
+    """
+    ends = [
+        (begins[-1] + problem.duration(row[-1]), begins[0])
+        for row, begins in zip(rows, starts, strict=True)
+        if row
+    ]
+    last = max(end for end, _ in ends)
+    if problem.objective is Objective.MAKESPAN:
+        return last
+    span = max(end - begin for end, begin in ends)
+    chains = len(problem.microbatches)
+    return max(last, (2 if chains == 1 else 3 * chains) * span)
