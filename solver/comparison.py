@@ -63,12 +63,6 @@ class Comparison:
     candidates: tuple[Candidate, ...]
     refused: tuple[tuple[str, str], ...]
 
-    @property
-    def best(self) -> Candidate | None:
-        """The best candidate that fits; None where none does."""
-        first = self.candidates[0] if self.candidates else None
-        return first if first is not None and first.fits else None
-
     def with_schedule(self, name: str, schedule: Schedule) -> "Comparison":
         """Return the comparison with one more schedule in its place."""
         return _compared(

@@ -26,6 +26,10 @@ def one_by_one(problem: Problem) -> Schedule:
     return Schedule(problem, tuple(map(tuple, rows)), source="one microbatch at a time")
 
 
+AHEAD: tuple[float | None, ...] = (1.0, None, 1.5, 2.0)
+"""How far ahead forwards may be, the most promising first: see ``Policy``."""
+
+
 class First(StrEnum):
     """What a device prefers when both could start."""
 
@@ -82,7 +86,7 @@ def policies(problem: Problem) -> Iterator[Policy]:
     several = any(len(stages) > 1 for stages in problem.placement.stages_of_device)
     allows = problem.backward.allows
     forms = [fused for fused in (False, True) if allows(_backward_kind(fused))]
-    for ahead in (1.0, None, 1.5, 2.0):
+    for ahead in AHEAD:
         for first in First:
             for deep in (True, False) if several else (True,):
                 for fused in forms:
@@ -126,7 +130,7 @@ class _Run:
         for chain in problem.placement.chains:
             for position, stage in enumerate(chain):
                 self.position[stage] = position
-        self.most_in_flight = _most_in_flight(problem, policy)
+        self.most_in_flight = most_in_flight(problem, policy.ahead)
 
     def rows_until(self, deadline: float) -> tuple[Row, ...] | None:
         """Return the rows; None if the deadline passes or the policy's order gets stuck."""
@@ -243,16 +247,18 @@ class _Run:
         heapq.heappush(self.events, (arrival, device))
 
 
-def _most_in_flight(problem: Problem, policy: Policy) -> list[int | None]:
-    """Return for each stage how many forwards may be ahead of their backwards."""
-    if policy.ahead is None:
-        return [None] * problem.stages
+def most_in_flight(problem: Problem, ahead: float | None) -> list[int | None]:
+    """Return for each stage how many forwards may be ahead of their backwards; None: all.
+
+    ``ahead`` is a multiple of what hides one turnaround, as in ``Policy``.
+    """
     times = LeastTimes(problem)
     period = max(
         sum(times.forward[stage] + times.backward[stage] for stage in stages)
         for stages in problem.placement.stages_of_device
     )
+    if ahead is None or not period:
+        return [None] * problem.stages
     return [
-        max(1, ceil(policy.ahead * times.turnaround(stage) / period)) if period else None
-        for stage in range(problem.stages)
+        max(1, ceil(ahead * times.turnaround(stage) / period)) for stage in range(problem.stages)
     ]

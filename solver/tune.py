@@ -10,7 +10,6 @@ from the best of all so far or from a new policy. The same seed and workers give
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
 from threading import Thread
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from bubbleproof.schedules.ops import OpKind, Row
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.solver.compiled import compiled
+from bubbleproof.solver.construct import AHEAD, most_in_flight
 from bubbleproof.solver.dispatch import (
     BACKLOG,
     BACKWARD_FIRST,
@@ -36,7 +36,6 @@ from bubbleproof.solver.dispatch import (
     order_buffer,
     score,
 )
-from bubbleproof.solver.times import LeastTimes
 
 _OPS_PER_ROUND = 1_500_000
 """Ops dispatched in one annealing run: a fraction of a second."""
@@ -131,10 +130,8 @@ def _rows(problem: Problem, arrays: Compiled, rules: Rules) -> tuple[Row, ...]:
 
 def first_rules(problem: Problem) -> Iterator[Rules]:
     """Yield the rules of the plain policies: how far ahead, and who goes first."""
-    times = LeastTimes(problem)
     stages, devices = problem.stages, problem.devices
     held = problem.placement.stages_of_device
-    period = max(sum(times.forward[s] + times.backward[s] for s in on_device) for on_device in held)
     most = max(problem.microbatches)
     position = np.zeros(stages)
     for chain in problem.placement.chains:
@@ -151,13 +148,8 @@ def first_rules(problem: Problem) -> Iterator[Rules]:
     )
     fused = not problem.backward.allows(OpKind.BACKWARD_INPUT)
     for backward_first in (0.5, -0.5):
-        for ahead in (1.0, None, 1.5, 2.0):
-            in_flight = [
-                most
-                if ahead is None or not period
-                else max(1, ceil(ahead * times.turnaround(s) / period))
-                for s in range(stages)
-            ]
+        for ahead in AHEAD:
+            in_flight = [most if m is None else m for m in most_in_flight(problem, ahead)]
             stage = np.zeros((5, stages))
             stage[IN_FLIGHT], stage[RESERVE] = in_flight, later
             stage[FORWARD_FIRST], stage[BACKWARD_FIRST] = position, position + backward_first
