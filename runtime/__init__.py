@@ -1,0 +1,1 @@
+"""Schedules run on torch.distributed.pipelining; the extra ``torch`` is needed."""

@@ -1,0 +1,177 @@
+"""A pipeline stage of torch that knows our placement, times its ops and counts what it holds.
+
+Torch's stage takes number 0 for the first of all and the last number for the one that computes the
+loss. With two chains there are two of each, so a stage here asks its placement. What is timed is
+compute alone: the methods that are wrapped wait for no message.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import TypeAlias
+
+import torch
+from torch.distributed import ProcessGroup
+from torch.distributed.pipelining import PipelineStage
+
+from bubbleproof.runtime.translate import torch_numbers
+from bubbleproof.schedules.ops import Op, OpKind
+from bubbleproof.schedules.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An op that ran, with its start and end on the clock of its process, in nanoseconds."""
+
+    op: Op
+    start_ns: int
+    end_ns: int
+
+
+Recorder: TypeAlias = Callable[[Interval], None]
+"""What is told of each op when it has run; the ``append`` of a list is one."""
+
+
+@dataclass(slots=True)
+class Live:
+    """How many activations the stages of a device hold: one from each F to its B or W.
+
+    Parameters
+    ----------
+    now
+        For each stage how many it holds.
+    peak_of_stage
+        For each stage the most that it held at once.
+    peak
+        The most that all together held at once.
+    """
+
+    now: Counter[int] = field(default_factory=Counter[int])
+    peak_of_stage: Counter[int] = field(default_factory=Counter[int])
+    peak: int = 0
+
+    def allocate(self, stage: int) -> None:
+        """Count an activation that a forward makes."""
+        self.now[stage] += 1
+        self.peak_of_stage[stage] = max(self.peak_of_stage[stage], self.now[stage])
+        self.peak = max(self.peak, self.now.total())
+
+    def free(self, stage: int) -> None:
+        """Count an activation that a backward has used up."""
+        self.now[stage] -= 1
+
+
+class Stage(PipelineStage):
+    """A stage of a placement on this device.
+
+    Parameters
+    ----------
+    module
+        What the stage computes.
+    number
+        The stage's number in the placement. ``stage_index`` is torch's number, which differs where
+        there are several chains.
+    placement
+        All stages.
+    device
+        Where the module's parameters are.
+    group
+        The processes of the pipeline, one per device; None: all.
+    recorder
+        Told of each op that ran. On a GPU the device is then synchronized around each op, so that
+        the times are those of the op and not of its launch.
+    live
+        Counts what the device holds; shared by its stages.
+
+    Attributes
+    ----------
+    loss_of
+        On the last stage of a chain what makes the loss of a microbatch from its output; the loss
+        is part of the forward and of its time. Set for each step.
+    losses
+        On the last stage of a chain the losses by microbatch.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        number: int,
+        *,
+        placement: Placement,
+        device: torch.device,
+        group: ProcessGroup | None = None,
+        recorder: Recorder | None = None,
+        live: Live | None = None,
+    ) -> None:
+        """Build the stage; its neighbours are met in the first step."""
+        # Torch asks for is_first and is_last while it builds the stage.
+        self.number = number
+        self.starts_chain = placement.previous[number] is None
+        self.ends_chain = placement.following[number] is None
+        self.recorder = recorder
+        self.live = Live() if live is None else live
+        self.loss_of: Callable[[object, int], torch.Tensor] | None = None
+        self.losses: dict[int, torch.Tensor] = {}
+        numbers = torch_numbers(placement)
+        super().__init__(module, numbers[number], max(numbers) + 1, device, group=group)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether a chain begins here."""
+        return self.starts_chain
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a chain ends here, with the loss."""
+        return self.ends_chain
+
+    def forward_one_chunk(
+        self,
+        fwd_chunk_id: int,
+        args: tuple[object, ...],
+        kwargs: dict[str, object] | None = None,
+        save_forward_output: bool = True,
+    ) -> object:
+        """Run F, and the loss on the last stage."""
+        self.live.allocate(self.number)
+        start = self._clock()
+        output = super().forward_one_chunk(fwd_chunk_id, args, kwargs, save_forward_output)
+        if self.loss_of is not None and self.ends_chain:
+            self.losses[fwd_chunk_id] = self.loss_of(output, fwd_chunk_id)
+        self._report(OpKind.FORWARD, fwd_chunk_id, start)
+        return output
+
+    def backward_one_chunk(
+        self,
+        bwd_chunk_id: int,
+        loss: torch.Tensor | None = None,
+        full_backward: bool = True,
+        last_backward: bool = False,
+    ) -> None:
+        """Run B, or I where it is not the full backward."""
+        start = self._clock()
+        super().backward_one_chunk(  # pyright: ignore[reportUnknownMemberType]
+            bwd_chunk_id, loss, full_backward, last_backward
+        )
+        if full_backward:
+            self.live.free(self.number)
+        kind = OpKind.BACKWARD if full_backward else OpKind.BACKWARD_INPUT
+        self._report(kind, bwd_chunk_id, start)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        """Run W; on the first stage of a chain it is the whole backward, since I does nothing."""
+        start = self._clock()
+        super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+        self.live.free(self.number)
+        self._report(OpKind.BACKWARD_WEIGHT, bwd_chunk_id, start)
+
+    def _clock(self) -> int:
+        if self.recorder is not None and self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return perf_counter_ns()
+
+    def _report(self, kind: OpKind, microbatch: int, start_ns: int) -> None:
+        if self.recorder is not None:
+            op = Op(self.number, kind, microbatch)
+            self.recorder(Interval(op, start_ns, self._clock()))
