@@ -49,6 +49,8 @@ def solve(
     time_limit_s: float = 60.0,
     workers: int | None = None,
     seed: int = 0,
+    start: Schedule | None = None,
+    enough: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Find the best schedule for a problem and prove how far it can be from the best of all.
@@ -67,6 +69,10 @@ def solve(
         Search threads; None: one per core, at most 8.
     seed
         For the search. Several workers may find different schedules of the same objective.
+    start
+        A valid schedule of the same problem, but for its limits, to be improved on.
+    enough
+        An objective in ticks with which the search may end.
     on_progress
         Called with each better schedule.
 
@@ -75,9 +81,12 @@ def solve(
     NoScheduleError
         If no schedule keeps the memory limits, with the device and the least limit that would do.
     ValueError
-        If the time limit or the number of workers makes no sense.
+        If the time limit or the number of workers makes no sense, or ``start`` is for another
+        problem or above the limits.
     """
     require_problem(problem)
+    if start is not None:
+        _require_start(problem, start)
     if not time_limit_s >= 0:
         raise ValueError(f"time_limit_s: {time_limit_s} is no time; give seconds, as 60")
     if workers is not None and workers < 1:
@@ -92,8 +101,10 @@ def solve(
     _refuse_infeasible(problem)
     proof = _strongest_of_each(bounds(problem))
     threads = workers or min(MOST_WORKERS, os.cpu_count() or 1)
-    search = _Search(problem, proof, began, began + time_limit_s, on_progress)
+    search = _Search(problem, proof, began, began + time_limit_s, enough, on_progress)
     try:
+        if start is not None:
+            search.offer(start.rows, start.source, start.starts)
         search.try_families()
         search.try_lists()
         search.try_device_bounds()
@@ -123,6 +134,13 @@ def _refuse_infeasible(problem: Problem) -> None:
         least=least,
         bound=problem.time(bound.ticks),
     )
+
+
+def _require_start(problem: Problem, start: Schedule) -> None:
+    if replace(start.problem, memory=problem.memory) != problem:
+        raise ValueError("start: is for another problem; only the memory limits may differ")
+    if not within_limits(problem, start.rows):
+        raise ValueError("start: is above memory.limit; give a schedule that keeps it")
 
 
 def _strongest_of_each(found: tuple[Bound, ...]) -> tuple[Bound, ...]:
@@ -161,11 +179,13 @@ class _Search:
         proof: tuple[Bound, ...],
         began: float,
         deadline: float,
+        enough: int | None,
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
         self._problem = problem
         self._proof = proof
         self._began, self._deadline = began, deadline
+        self._enough = 0 if enough is None else enough
         self._on_progress = on_progress
         self._best: Schedule | None = None
         self._objective = 0
@@ -174,7 +194,7 @@ class _Search:
 
     @property
     def _closed(self) -> bool:
-        return self._best is not None and self._objective <= self._proof[0].ticks
+        return self._best is not None and self._objective <= max(self._proof[0].ticks, self._enough)
 
     def try_families(self) -> None:
         """Take every published family that applies and fits, those that hold least memory first.
@@ -193,7 +213,7 @@ class _Search:
                 continue  # The family does not apply; `bubbleproof compare` tells why.
             if not within_limits(self._problem, schedule.rows):
                 continue
-            objective = self._offer(schedule.rows, f"family {name}")
+            objective = self.offer(schedule.rows, f"family {name}")
             if self._family_objective is None or objective < self._family_objective:
                 self._family, self._family_objective = name, objective
             slowest_s = max(slowest_s, monotonic() - began)
@@ -216,7 +236,7 @@ class _Search:
                 return
             schedule = list_schedule(self._problem, policy, until)
             if schedule is not None and within_limits(self._problem, schedule.rows):
-                self._offer(schedule.rows, schedule.source)
+                self.offer(schedule.rows, schedule.source)
 
     def try_device_bounds(self) -> None:
         """Bound the objective by the best order of single devices."""
@@ -362,12 +382,12 @@ class _Search:
             rows, starts, source = found.get(timeout=wait_s) if wait_s else found.get_nowait()
             while True:
                 if within_limits(self._problem, rows):
-                    self._offer(rows, source, starts)
+                    self.offer(rows, source, starts)
                 rows, starts, source = found.get_nowait()
         except Empty:
             return
 
-    def _offer(self, rows: tuple[Row, ...], source: str, starts: Starts | None = None) -> int:
+    def offer(self, rows: tuple[Row, ...], source: str, starts: Starts | None = None) -> int:
         """Keep an order if it is the best so far, and return its objective."""
         if starts is None:
             starts = earliest_starts(self._problem, rows)
@@ -388,11 +408,11 @@ class _Search:
             starts = least_span_starts(
                 self._problem, best.rows, bound=bound, deadline=self._deadline
             )
-            self._offer(best.rows, best.source, starts)
+            self.offer(best.rows, best.source, starts)
 
     def _fallback(self) -> Schedule:
         schedule = one_by_one(self._problem)
-        self._offer(schedule.rows, schedule.source)
+        self.offer(schedule.rows, schedule.source)
         return self._finished()
 
     def _finished(self) -> Schedule:
