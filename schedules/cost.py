@@ -69,6 +69,25 @@ class Cost:
             case OpKind.BACKWARD:
                 return self.B
 
+    def in_ticks(self, ticks_per_unit: int) -> "Cost":
+        """Return the same times in finer ticks, a multiple of this cost's in one unit."""
+        factor = ticks_per_unit // self.ticks_per_unit
+
+        def finer(ticks: PerStage) -> PerStage:
+            return tuple(factor * t for t in ticks)
+
+        return Cost(
+            F=finer(self.F),
+            I=finer(self.I),
+            W=finer(self.W),
+            B=finer(self.B),
+            pair=tuple(None if t is None else factor * t for t in self.pair),
+            transfer=factor * self.transfer
+            if isinstance(self.transfer, int)
+            else tuple(map(finer, self.transfer)),
+            ticks_per_unit=ticks_per_unit,
+        )
+
 
 def read_cost(words: Words, placement: Placement, backward: Backward) -> Cost:
     """Read the cost of a problem file.

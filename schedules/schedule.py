@@ -47,6 +47,26 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """When the blocks of a schedule ran: one step of a run, on one clock.
+
+    Parameters
+    ----------
+    starts, ends
+        For each device the start and end of each block of its row, in ticks of its own.
+    ticks_per_unit
+        Those ticks in one unit of the problem's time.
+    source
+        Where and how it was measured.
+    """
+
+    starts: Starts
+    ends: Starts
+    ticks_per_unit: int
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """The rows of all devices for a problem.
 
@@ -66,6 +86,8 @@ class Schedule:
         What is proven; None where nothing was asked.
     proof
         The bounds that the status rests on, the strongest first.
+    measured
+        When the blocks ran; None where nothing was run.
     """
 
     problem: Problem
@@ -76,6 +98,7 @@ class Schedule:
     bound: int | None = None
     status: Status | None = None
     proof: tuple[Bound, ...] = ()
+    measured: Measured | None = None
 
     def __str__(self) -> str:
         """One line of ops per device."""

@@ -1,7 +1,7 @@
 """A schedule as the words of a file (``bubbleproof.schedule/1``), and back, without loss.
 
 Starts are in ticks, which the file's own ``ticks_per_unit`` explains; objective, bound and proof
-are in the user's unit.
+are in the user's unit. What a run measured has ticks of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
-from bubbleproof.schedules.cost import Cost
+from bubbleproof.schedules.measured_words import measured_of_words, words_of_measured
 from bubbleproof.schedules.ops import Row
 from bubbleproof.schedules.placement import MOST_STAGES
 from bubbleproof.schedules.problem import Problem
@@ -47,6 +47,7 @@ _FIELDS = (
     "rows",
     "starts",
     "proof",
+    "measured",
 )
 
 
@@ -75,6 +76,8 @@ def words_of_schedule(schedule: Schedule) -> dict[str, object]:
         words["starts"] = list(map(list, schedule.starts))
     if schedule.proof:
         words["proof"] = words_of_proof(schedule.proof, per_unit)
+    if schedule.measured is not None:
+        words["measured"] = words_of_measured(schedule.measured, schedule.rows)
     return words
 
 
@@ -123,9 +126,9 @@ def schedule_of_words(
     per_unit = target.cost.ticks_per_unit
     written = given.get("ticks_per_unit")
     ticks_per_unit = per_unit if written is None else count(written, "ticks_per_unit", 1, FINEST)
-    if problem is None:
-        target = _refined(target, lcm(per_unit, ticks_per_unit))
-        per_unit = target.cost.ticks_per_unit
+    if problem is None and ticks_per_unit != per_unit:
+        per_unit = lcm(per_unit, ticks_per_unit)
+        target = replace(target, cost=target.cost.in_ticks(per_unit))
     rows = _rows(given.get("rows"))
     # Before the starts, whose fault on other devices would be a consequence of this one.
     require_all_rows(target, rows)
@@ -133,8 +136,15 @@ def schedule_of_words(
         None if order_only else _starts(given.get("starts"), Fraction(per_unit, ticks_per_unit))
     )
     _check_shape(target, rows, starts)
+    measured = measured_of_words(given.get("measured"), rows)
+    # A run's times are in units of the problem that it was of.
+    known_unit = own is None or own.time_unit == target.time_unit
     schedule = Schedule(
-        problem=target, rows=rows, starts=starts, source=text(given.get("source", ""), "source")
+        problem=target,
+        rows=rows,
+        starts=starts,
+        source=text(given.get("source", ""), "source"),
+        measured=measured if known_unit else None,
     )
     if order_only or (problem is not None and problem != own):
         return schedule
@@ -149,33 +159,6 @@ def _own_problem(given: Mapping[str, object]) -> Problem | None:
         return problem_of_words(words)
     except ValueError as error:
         raise ValueError(f"in problem: {error}") from None
-
-
-def _refined(problem: Problem, ticks_per_unit: int) -> Problem:
-    """Return the same problem in finer ticks."""
-    cost = problem.cost
-    factor = ticks_per_unit // cost.ticks_per_unit
-    if factor == 1:
-        return problem
-    transfer = cost.transfer
-
-    def finer(ticks: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(factor * t for t in ticks)
-
-    return replace(
-        problem,
-        cost=Cost(
-            F=finer(cost.F),
-            I=finer(cost.I),
-            W=finer(cost.W),
-            B=finer(cost.B),
-            pair=tuple(None if t is None else factor * t for t in cost.pair),
-            transfer=factor * transfer
-            if isinstance(transfer, int)
-            else tuple(map(finer, transfer)),
-            ticks_per_unit=ticks_per_unit,
-        ),
-    )
 
 
 def _rows(value: object) -> tuple[Row, ...]:

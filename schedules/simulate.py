@@ -157,6 +157,20 @@ def simulate(schedule: Schedule) -> Timeline:
         tuple(start + ticks for start, ticks in zip(begin, each, strict=True))
         for begin, each in zip(starts, durations, strict=True)
     )
+    return timeline_of(schedule, starts, ends)
+
+
+def timeline_of(schedule: Schedule, starts: Starts, ends: Starts) -> Timeline:
+    """Return memory, bubbles and measures of a schedule for given times of its blocks.
+
+    Parameters
+    ----------
+    schedule
+        The schedule; its own starts are not read.
+    starts, ends
+        For each device the start and end of each block of its row, in ticks.
+    """
+    problem, rows = schedule.problem, schedule.rows
     first = min((start for begin in starts for start in begin), default=0)
     last = max((end for each in ends for end in each), default=0)
     return Timeline(
