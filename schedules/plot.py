@@ -7,11 +7,9 @@ second stage, which in a bidirectional placement is the other chain. An overlapp
 block, its forward above its backward. Idle time stays hatched paper.
 """
 
-from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bubbleproof.schedules.files import AnyPath, printable, write_file
+from bubbleproof.schedules.files import AnyPath
 from bubbleproof.schedules.ops import OpKind, Pair, ops_of
 from bubbleproof.schedules.palette import (
     HATCH,
@@ -23,6 +21,7 @@ from bubbleproof.schedules.palette import (
     PAPER,
     shade,
 )
+from bubbleproof.schedules.picture import form_of, new_figure, write_picture
 from bubbleproof.schedules.plot_rows import (
     DASHES,
     Frame,
@@ -36,8 +35,6 @@ from bubbleproof.schedules.simulate import Timeline, simulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-FORMS = (".svg", ".png", ".pdf")
 
 _MARGINS_INCHES = (0.95, 1.25, 0.95, 0.55)
 """Left, right, top and bottom."""
@@ -86,48 +83,21 @@ def plot(
     TypeError
         If it is no schedule.
     """
-    form = None if path is None else _form(path)
+    if path is not None:
+        form_of(path)  # A wrong one is refused before anything is drawn.
     figure = _draw(simulate(schedule), memory=memory, title=title, width_inches=width_inches)
-    if path is not None and form is not None:
-        write_file(path, _bytes(figure, form, dots_per_inch))
+    if path is not None:
+        write_picture(figure, path, dots_per_inch)
     return figure
 
 
-def _form(path: AnyPath) -> str:
-    form = Path(path).suffix.lower()
-    if form not in FORMS:
-        raise ValueError(
-            f"{printable(path)}: a picture is written as {', '.join(FORMS)}, not {form!a}"
-        )
-    return form
-
-
-def _bytes(figure: "Figure", form: str, dots_per_inch: int) -> bytes:
-    import matplotlib
-
-    # Neither a date nor random ids: the same schedule is the same file.
-    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}[form]
-    buffer = BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "bubbleproof"}):
-        figure.savefig(buffer, format=form[1:], dpi=dots_per_inch, metadata=metadata)
-    return buffer.getvalue()
-
-
 def _draw(timeline: Timeline, *, memory: bool, title: str | None, width_inches: float) -> "Figure":
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "pictures need matplotlib: pip install 'matplotlib>=3.8' (the extra plot)",
-            name="matplotlib",
-        ) from error
-
     devices = timeline.schedule.problem.devices
     row_inches = max(0.34, min(0.66, 8 / devices)) * (1.0 if memory else 0.72)
     left, right, top, bottom = _MARGINS_INCHES
     height_inches = devices * row_inches + top + bottom
     plot_inches = width_inches - left - right
-    figure = Figure(figsize=(width_inches, height_inches), facecolor="white")
+    figure = new_figure(width_inches, height_inches)
     axes = figure.add_axes(
         (
             left / width_inches,
