@@ -11,7 +11,7 @@ MOST_WORKERS = 1024
 LARGEST_SEED = 2**31 - 1
 
 
-def _whole(least: int, most: int) -> Parameter:
+def whole(least: int, most: int) -> Parameter:
     """Accept a whole number in a range, and no fraction that would have to be rounded."""
 
     def convert(_: object, tokens: Sequence[Token]) -> int:
@@ -60,6 +60,14 @@ OrderOnly = Annotated[
         "long does this order take there?",
     ),
 ]
+ShowMeasured = Annotated[
+    bool,
+    Parameter(
+        name="--measured",
+        negative=(),
+        help="Draw the run that FILE carries under the prediction, and say how far off it was.",
+    ),
+]
 ForAllN = Annotated[
     bool,
     Parameter(
@@ -90,10 +98,10 @@ AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print one J
 TimeLimit = Annotated[float, Parameter(converter=_seconds, help="Seconds of search.")]
 Workers = Annotated[
     int | None,
-    _whole(1, MOST_WORKERS),
+    whole(1, MOST_WORKERS),
     Parameter(help="Search threads; one per core, at most 8, if not given."),
 ]
-Seed = Annotated[int, _whole(0, LARGEST_SEED), Parameter(help="Seed of the search.")]
+Seed = Annotated[int, whole(0, LARGEST_SEED), Parameter(help="Seed of the search.")]
 ProofFolder = Annotated[
     Path | None,
     Parameter(

@@ -1,5 +1,8 @@
 """A schedule's timeline as text, one line for each device; the picture is ``schedules.plot``."""
 
+from fractions import Fraction
+from math import ceil
+
 from rich.text import Text
 
 from bubbleproof.schedules.ops import Block, OpKind, Pair
@@ -16,17 +19,28 @@ _COLOURS = {
 _PAIR_COLOURS = ("yellow", "bright_yellow")
 
 
-def chart(timeline: Timeline, width: int) -> Text:
+def chart(timeline: Timeline, width: int, *, longest: Fraction | None = None) -> Text:
     """Draw all devices to scale within a number of columns.
 
     A block shows as much of its text as its columns hold, at least the letter of its kind (P for
     an overlapped pair); neighbours alternate in shade. Idle columns are dots.
+
+    Parameters
+    ----------
+    timeline
+        What is drawn, from its first start on.
+    width
+        Columns in all.
+    longest
+        The time that the columns stand for, in the problem's unit; None: the makespan.
     """
     problem = timeline.schedule.problem
     name = len(str(problem.devices - 1))
     columns = max(10, width - name - 1)
     first = timeline.first_ticks
     whole = max(1, timeline.makespan_ticks)
+    if longest is not None:
+        whole = max(1, ceil(longest * problem.cost.ticks_per_unit))
     text = Text(no_wrap=True, overflow="crop")
     for device, row in enumerate(timeline.schedule.rows):
         cells = list(IDLE * columns)
@@ -46,7 +60,8 @@ def chart(timeline: Timeline, width: int) -> Text:
         text.append_text(line)
         text.append("\n")
     finish = f"{timeline.makespan} {problem.time_unit}".rstrip()
-    text.append(" " * (name + 1) + "0" + finish.rjust(columns - 1) + "\n")
+    ended = max(1, timeline.makespan_ticks * columns // whole)
+    text.append(" " * (name + 1) + "0" + finish.rjust(ended - 1) + "\n")
     legend = "F forward  I backward for the input  W for the weights  B both  P overlapped pair"
     return text.append(f"{legend}  {IDLE} idle")
 

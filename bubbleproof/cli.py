@@ -1,4 +1,4 @@
-"""The command line: solve, family, compare, verify, repair, show, export.
+"""The command line: solve, family, compare, frontier, verify, repair, show, export.
 
 Exit status: 0 fine; 1 an honest no (a rule is broken, no schedule exists); 2 the input could not
 be used, with one line that says where, what and what would be right; 130 after Ctrl-C.
@@ -33,11 +33,13 @@ from bubbleproof.arguments import (
     Renumbered,
     ScheduleFile,
     Seed,
+    ShowMeasured,
     TargetName,
     TimeLimit,
     TransportName,
     Workers,
 )
+from bubbleproof.frontier_command import frontier
 from bubbleproof.steps import (
     BROKEN_PIPE,
     FINE,
@@ -51,7 +53,6 @@ from bubbleproof.steps import (
     judged,
     read_plan,
     read_problem,
-    read_schedule,
     renumbered_into,
     require_certifiable,
     require_place,
@@ -67,7 +68,8 @@ from bubbleproof.terminal import console, drop_stdout, prepare_streams, put, put
 if TYPE_CHECKING:
     pass
 
-SCHEDULE_FORMS, PICTURE_FORMS, TORCH_FORMS = (".json", ".csv"), (".svg", ".png", ".pdf"), (".csv",)
+SCHEDULE_FORMS, TORCH_FORMS = (".json", ".csv"), (".csv",)
+PICTURE_FORMS = (".svg", ".png", ".pdf", ".html", ".trace.json")
 
 DRAWABLE = TIMES | {"memory"}
 """Rules that a schedule may break and still have times to be drawn."""
@@ -319,32 +321,35 @@ def show(
     output: Output = None,
     problem: AskedProblem = None,
     order_only: OrderOnly = False,
+    measured: ShowMeasured = False,
 ) -> int:
-    """Draw a schedule's timeline and memory: in the terminal, or with -o as .svg, .png or .pdf.
+    """Draw a schedule's timeline and memory: in the terminal, or with -o into a file.
 
-    Where it breaks a rule and still has times, it is drawn all the same.
+    .svg, .png and .pdf are pictures, .html is a page in which ops say what they are, .trace.json is
+    for Perfetto. Where it breaks a rule and still has times, it is drawn all the same.
     """
-    from bubbleproof import report
-    from bubbleproof.chart import chart
-    from bubbleproof.schedules.simulate import simulate
+    from bubbleproof import runs
+    from bubbleproof.schedules.program import Program, schedule_of
     from bubbleproof.verify.rules import verify as judge
 
     if output is not None:
         require_place(output, PICTURE_FORMS, file, problem)
-    schedule = read_schedule(file, problem, order_only=order_only)
+    plan = read_plan(file, problem, order_only=order_only)
+    schedule = schedule_of(plan) if isinstance(plan, Program) else plan
+    if measured and schedule.measured is None:
+        raise Refusal(
+            f"{file}: has no measured timeline; bubbleproof run -o writes one into a copy"
+        )
     verdict = judge(schedule)
     say_if_of_other_times(file, problem, verdict)
     if not {violation.rule for violation in verdict.violations} <= DRAWABLE:
         say(f"{file}: not drawn, since it cannot run as it stands")
         return judged(verdict, schedule)
     if output is not None:
-        draw(schedule, output)
+        draw(plan, schedule, output, measured=measured)
         say(f"written: {output}")
     else:
-        timeline = simulate(schedule)
-        put(chart(timeline, console().width))
-        put("")
-        put(report.devices(timeline))
+        put(runs.charts(schedule, console().width, measured=measured))
     return judged(verdict, schedule)
 
 
@@ -389,6 +394,9 @@ def export(
     for line in settings(prepared.schedule, path, to):
         say(line)
     return FINE
+
+
+app.command(frontier)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

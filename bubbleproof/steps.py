@@ -70,14 +70,6 @@ def read_problem(file: Path) -> "Problem":
     return problem
 
 
-def read_schedule(file: Path, problem: Path | None, *, order_only: bool) -> "Schedule":
-    """Read a schedule, or what a program computes, on its own problem or another."""
-    from bubbleproof.schedules.program import Program, schedule_of
-
-    loaded = read_plan(file, problem, order_only=order_only)
-    return schedule_of(loaded) if isinstance(loaded, Program) else loaded
-
-
 def read_plan(file: Path, problem: Path | None, *, order_only: bool) -> "Schedule | Program":
     """Read a schedule or a program, on its own problem or another."""
     from bubbleproof.schedules.io import load_schedule_or_program
@@ -186,7 +178,7 @@ def require_place(output: Path, forms: Sequence[str], *inputs: Path | None) -> N
     from bubbleproof.schedules.files import printable, require_writable
 
     name = printable(output)
-    if output.suffix.lower() not in forms:
+    if not output.suffix or not output.name.lower().endswith(tuple(forms)):
         raise Refusal(f"{name}: this is written as {' or '.join(forms)}; name it so")
     with usable():
         require_writable(output)
@@ -195,15 +187,35 @@ def require_place(output: Path, forms: Sequence[str], *inputs: Path | None) -> N
             raise Refusal(f"{name}: is what is read here and would be lost; give another name")
 
 
-def draw(schedule: "Schedule", output: Path) -> None:
-    """Draw a schedule into a picture file."""
+def draw(plan: "Schedule | Program", schedule: "Schedule", output: Path, *, measured: bool) -> None:
+    """Draw a schedule, or the one of a program, into a picture, a page or a trace."""
+    from bubbleproof.schedules.files import write_file
     from bubbleproof.schedules.plot import plot
 
-    try:
-        with usable():
-            plot(schedule, output)
-    except ModuleNotFoundError as error:
-        raise Refusal(f"{output}: {error}, or leave -o out for the terminal") from error
+    if output.suffix.lower() not in (".html", ".json"):
+        try:
+            with usable():
+                plot(schedule, output, measured=measured)
+        except ModuleNotFoundError as error:
+            raise Refusal(f"{output}: {error}, or leave -o out for the terminal") from error
+        return
+    from bubbleproof.schedules.deviation import deviation
+    from bubbleproof.schedules.marks import marks_of
+    from bubbleproof.schedules.page import page_text
+    from bubbleproof.schedules.program import Program
+    from bubbleproof.schedules.simulate import simulate
+    from bubbleproof.schedules.trace import trace_text
+
+    timeline = simulate(schedule)
+    compared = deviation(schedule) if measured else None
+    marks = tuple(marks_of(plan, timeline)) if isinstance(plan, Program) else ()
+    if output.suffix.lower() == ".html":
+        text = page_text(timeline, compared=compared, marks=marks)
+    else:
+        run = None if compared is None else compared.measured
+        text = trace_text(timeline, measured=run, marks=marks)
+    with usable():
+        write_file(output, text.encode())
 
 
 def judged(verdict: "Report", schedule: "Schedule | Program") -> int:

@@ -67,7 +67,9 @@ def _ticks(value: object, where: str) -> Starts:
         if not is_list(row):
             raise ValueError(f"{where}[{device}]: a list of ticks is expected, not {shown(row)}")
         read.append(
-            tuple(count(item, f"{where}[{device}][{i}]", 0, LARGEST) for i, item in enumerate(row))
+            tuple(
+                count(item, f"{where}[{device}][{i}]", 0, LARGEST - 1) for i, item in enumerate(row)
+            )
         )
     return tuple(read)
 

@@ -4,11 +4,16 @@
 
 One colour per op kind and one shade per microbatch; a dark foot marks the ops of a device's
 second stage, which in a bidirectional placement is the other chain. An overlapped pair is one
-block, its forward above its backward. Idle time stays hatched paper.
+block, its forward above its backward. Idle time stays hatched paper. A run stands under its
+prediction, on the same time axis.
 """
 
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING
 
+from bubbleproof.schedules.deviation import deviation
 from bubbleproof.schedules.files import AnyPath
 from bubbleproof.schedules.ops import OpKind, Pair, ops_of
 from bubbleproof.schedules.palette import (
@@ -47,6 +52,7 @@ def plot(
     path: AnyPath | None = None,
     *,
     memory: bool = True,
+    measured: bool = False,
     title: str | None = None,
     width_inches: float = 12.0,
     dots_per_inch: int = 200,
@@ -62,6 +68,8 @@ def plot(
         bytes.
     memory
         Whether each device's memory curve and limit are drawn beneath its ops.
+    measured
+        Whether the run that the schedule carries is drawn under the prediction.
     title
         The headline; None: the problem's name, if it has one, and the schedule's source.
     width_inches
@@ -79,46 +87,63 @@ def plot(
     ModuleNotFoundError
         If matplotlib is not installed.
     ValueError
-        If the extension is another one, the order cannot run or the file cannot be written.
+        If the extension is another one, the order cannot run, nothing was measured that is to be
+        drawn, or the file cannot be written.
     TypeError
         If it is no schedule.
     """
     if path is not None:
         form_of(path)  # A wrong one is refused before anything is drawn.
-    figure = _draw(simulate(schedule), memory=memory, title=title, width_inches=width_inches)
+    timelines = [simulate(schedule)]
+    if measured:
+        timelines.append(deviation(schedule).measured)
+    figure = _draw(timelines, memory=memory, title=title, width_inches=width_inches)
     if path is not None:
         write_picture(figure, path, dots_per_inch)
     return figure
 
 
-def _draw(timeline: Timeline, *, memory: bool, title: str | None, width_inches: float) -> "Figure":
-    devices = timeline.schedule.problem.devices
+def _draw(
+    timelines: Sequence[Timeline], *, memory: bool, title: str | None, width_inches: float
+) -> "Figure":
+    devices = timelines[0].schedule.problem.devices
     row_inches = max(0.34, min(0.66, 8 / devices)) * (1.0 if memory else 0.72)
     left, right, top, bottom = _MARGINS_INCHES
-    height_inches = devices * row_inches + top + bottom
+    block_inches = devices * row_inches + bottom
+    height_inches = len(timelines) * block_inches + top
     plot_inches = width_inches - left - right
     figure = new_figure(width_inches, height_inches)
-    axes = figure.add_axes(
-        (
-            left / width_inches,
-            bottom / height_inches,
-            plot_inches / width_inches,
-            devices * row_inches / height_inches,
-        )
+    names = ("",) if len(timelines) == 1 else ("predicted", "measured")
+    longest = max(
+        Fraction(each.makespan_ticks, each.schedule.problem.cost.ticks_per_unit)
+        for each in timelines
     )
-    draw_rows(
-        Frame(
-            axes=axes,
-            timeline=timeline,
-            memory=memory,
-            first=timeline.first_ticks,
-            width_points=plot_inches * _POINTS_PER_INCH,
-            row_points=row_inches * _POINTS_PER_INCH,
-            note_points=(right - 0.12) * _POINTS_PER_INCH,
+    for index, (timeline, name) in enumerate(zip(timelines, names, strict=True)):
+        below = (len(timelines) - 1 - index) * block_inches
+        axes = figure.add_axes(
+            (
+                left / width_inches,
+                (below + bottom) / height_inches,
+                plot_inches / width_inches,
+                devices * row_inches / height_inches,
+            )
         )
-    )
-    _draw_head(figure, timeline, title)
-    _draw_legend(figure, timeline, memory=memory)
+        draw_rows(
+            Frame(
+                axes=axes,
+                timeline=timeline,
+                memory=memory,
+                first=timeline.first_ticks,
+                # An axis has a length even where nothing takes time.
+                whole=max(1, ceil(longest * timeline.schedule.problem.cost.ticks_per_unit)),
+                name=name,
+                width_points=plot_inches * _POINTS_PER_INCH,
+                row_points=row_inches * _POINTS_PER_INCH,
+                note_points=(right - 0.12) * _POINTS_PER_INCH,
+            )
+        )
+    _draw_head(figure, timelines[0], title)
+    _draw_legend(figure, timelines[0], memory=memory)
     return figure
 
 

@@ -51,8 +51,10 @@ class Frame:
         The schedule with its times.
     memory
         Whether memory is drawn.
-    first
-        The tick of the first start.
+    first, whole
+        The tick of the first start, and the ticks of the time axis from there on.
+    name
+        What the times are, where a picture has several rows of a device.
     width_points, row_points
         The width of the time axis and the height of a device's row.
     note_points
@@ -63,6 +65,8 @@ class Frame:
     timeline: Timeline
     memory: bool
     first: int
+    whole: int
+    name: str
     width_points: float
     row_points: float
     note_points: float
@@ -79,8 +83,8 @@ class Frame:
 
     @property
     def last(self) -> int:
-        """The tick of the last end; later than the first, so that there is an axis."""
-        return self.first + max(1, self.timeline.makespan_ticks)
+        """The tick at the end of the time axis."""
+        return self.first + self.whole
 
     @property
     def points_per_tick(self) -> float:
@@ -139,7 +143,7 @@ def _draw_axes(frame: Frame) -> None:
     ticks = [float(time) for time in round_times if first <= time <= last - apart]
     axes.set_xticks([*ticks, last], [f"{number_text(time)}" for time in (*ticks, last)])
     unit = f"time ({plain(problem.time_unit)})" if problem.time_unit else "time"
-    axes.set_xlabel(unit, color=MUTED, fontsize=9)
+    axes.set_xlabel(f"{unit}, {frame.name}" if frame.name else unit, color=MUTED, fontsize=9)
     axes.tick_params(axis="x", colors=MUTED, labelsize=8.5, length=3)
     axes.tick_params(axis="y", length=0, pad=8)
     axes.set_yticks([device + bar / 2 for device in range(problem.devices)])

@@ -1,0 +1,195 @@
+"""Reading what torch's profiler exports: the ``PP:`` ranges of its pipelining runtime.
+
+The runtime puts a range around each action, named ``PP:`` and the action, as ``PP:0F1``. Where the
+ops ran on a GPU the profiler writes each range once more with the times of its kernels; those are
+taken then. Otherwise a range also covers the wait for the message that its op needs, so that the
+median of many is an upper estimate.
+
+One file is one rank. Time stamps are in microseconds, near 1.7e15 where they count from 1970, which
+is more than a float keeps of their decimals; they are read as decimals.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import msgspec
+
+from bubbleproof.schedules.files import AnyPath, Source, read_source
+from bubbleproof.schedules.intervals import Interval
+from bubbleproof.schedules.ops import Op, Pair, parse_block
+from bubbleproof.schedules.profile import Profile, placement_of, spreads
+
+_GPU_RANGE = "gpu_user_annotation"
+_PREFIX = "PP:"
+
+
+class _Event(msgspec.Struct):
+    """What is read of an event; everything else in it is passed over."""
+
+    ph: str = ""
+    name: object = ""
+    cat: object = ""
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+
+
+class _Rank(msgspec.Struct):
+    rank: int | None = None
+
+
+class _File(msgspec.Struct, rename="camel"):
+    trace_events: list[_Event]
+    distributed_info: _Rank | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The ops in a trace.
+
+    Parameters
+    ----------
+    rank
+        Whose it is; None where the file does not say.
+    intervals
+        Its ops in the order of their starts, in nanoseconds.
+    pairs
+        How many overlapped pairs there are beside them; their halves have no times of their own.
+    on_gpu
+        Whether the times are those of kernels, without waits for messages.
+    """
+
+    rank: int | None
+    intervals: tuple[Interval, ...]
+    pairs: int
+    on_gpu: bool
+
+
+def read_trace(path: AnyPath) -> Trace:
+    """Read the pipeline ops of a trace that torch.profiler exported.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, is no trace or cut off, or has no op in it; with its name and,
+        where there is one, the line and column.
+    """
+    source = read_source(path)
+    events, rank = _decoded(source)
+    ranges = [
+        event
+        for event in events
+        if event.ph == "X" and isinstance(event.name, str) and event.name.startswith(_PREFIX)
+    ]
+    on_gpu = any(event.cat == _GPU_RANGE for event in ranges)
+    intervals: list[Interval] = []
+    pairs = 0
+    for event in ranges:
+        if on_gpu and event.cat != _GPU_RANGE:
+            continue
+        text = str(event.name).removeprefix(_PREFIX)
+        try:
+            block = parse_block(text)
+        except ValueError:
+            # Messages and steps on weights have ranges, too.
+            continue
+        if event.ts is None or event.dur is None or event.dur < 0:
+            raise source.of(f"{event.name}: a range needs ts and dur of 0 or more, in microseconds")
+        if isinstance(block, Pair):
+            pairs += 1
+            continue
+        start = int(event.ts * 1000)
+        intervals.append(Interval(block, start, start + int(event.dur * 1000)))
+    if not intervals:
+        raise source.of(
+            f"no pipeline ops found among {len(events)} events; torch's pipelining runtime writes "
+            "ranges as PP:0F1 for a forward, where torch.profiler records the CPU"
+        )
+    return Trace(rank, tuple(sorted(intervals, key=_start)), pairs, on_gpu)
+
+
+def profile_of_traces(traces: Sequence[Trace], *, skip: int = 1) -> tuple[Profile, int]:
+    """Return the profile that the traces of all ranks make, and their number of microbatches.
+
+    Parameters
+    ----------
+    traces
+        One for each rank.
+    skip
+        How many of the first times of each op are not counted; one is always left.
+
+    Raises
+    ------
+    ValueError
+        If two traces are of one rank or of one stage, or a stage is in none.
+    """
+    device_of: dict[int, int] = {}
+    kept: list[Interval] = []
+    ranks = Counter(_rank(trace, index) for index, trace in enumerate(traces))
+    for rank, times in ranks.items():
+        if times > 1 or not 0 <= rank < len(traces):
+            raise ValueError(
+                f"rank {rank} is given {times} times in {len(traces)} traces; "
+                f"one trace for each of the ranks 0..{len(traces) - 1} is right"
+            )
+    for index, trace in enumerate(traces):
+        rank = _rank(trace, index)
+        for stage in sorted({interval.op.stage for interval in trace.intervals}):
+            if device_of.setdefault(stage, rank) != rank:
+                raise ValueError(
+                    f"stage {stage} is on rank {device_of[stage]} and on rank {rank}; "
+                    "one rank runs a stage, so give the traces of one pipeline"
+                )
+        kept += _without_first(trace.intervals, skip)
+    stages = range(max(device_of) + 1)
+    missing = [stage for stage in stages if stage not in device_of]
+    if missing:
+        raise ValueError(
+            f"stage {missing[0]} is in no trace; give the traces of all ranks, one file for each"
+        )
+    placement = placement_of(tuple(device_of[stage] for stage in stages), len(traces))
+    microbatches = 1 + max(interval.op.microbatch for interval in kept)
+    return Profile(placement, spreads(kept)), microbatches
+
+
+def _rank(trace: Trace, index: int) -> int:
+    return index if trace.rank is None else trace.rank
+
+
+def _without_first(intervals: Sequence[Interval], skip: int) -> list[Interval]:
+    of_op: defaultdict[Op, list[Interval]] = defaultdict(list)
+    for interval in intervals:
+        of_op[interval.op].append(interval)
+    return [each for times in of_op.values() for each in times[min(skip, len(times) - 1) :]]
+
+
+def _decoded(source: Source) -> tuple[list[_Event], int | None]:
+    data = source.text.encode()
+    try:
+        if source.text.lstrip().startswith("["):
+            return msgspec.json.decode(data, type=list[_Event]), None
+        file = msgspec.json.decode(data, type=_File)
+    except msgspec.ValidationError as error:
+        raise source.of(
+            f'no trace of torch.profiler: {error}; {{"traceEvents": [...]}} is one'
+        ) from None
+    except msgspec.DecodeError as error:
+        raise _json_fault(source, data, str(error)) from None
+    return file.trace_events, None if file.distributed_info is None else file.distributed_info.rank
+
+
+def _json_fault(source: Source, data: bytes, message: str) -> ValueError:
+    what, _, place = message.partition("(byte ")
+    if not place:
+        return source.at(
+            len(source.text), "the text ends within a value; the file is cut off, export it again"
+        )
+    before = data[: int(place.rstrip(")"))].decode(errors="ignore")
+    return source.at(
+        len(before), f"no valid JSON: {what.strip().removeprefix('JSON is malformed: ')}"
+    )
+
+
+def _start(interval: Interval) -> int:
+    return interval.start_ns
