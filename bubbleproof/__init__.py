@@ -16,6 +16,7 @@ from bubbleproof.verify.rules import verify
 if TYPE_CHECKING:
     from bubbleproof.schedules import families
     from bubbleproof.schedules.cost import Backward, Cost
+    from bubbleproof.schedules.curve import Frontier
     from bubbleproof.schedules.graph import dependency_graph
     from bubbleproof.schedules.io import load_problem, load_program, load_schedule, save
     from bubbleproof.schedules.lower import lower
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from bubbleproof.schedules.ops import Op, OpKind, Pair
     from bubbleproof.schedules.placement import Placement
     from bubbleproof.schedules.plot import plot
+    from bubbleproof.schedules.plot_curve import plot_frontier
     from bubbleproof.schedules.problem import Objective, Problem
     from bubbleproof.schedules.program import Program
     from bubbleproof.schedules.schedule import Bound, Schedule, Status
     from bubbleproof.schedules.simulate import Timeline, simulate
+    from bubbleproof.solver.frontier import frontier
     from bubbleproof.solver.portfolio import solve
     from bubbleproof.solver.result import NoScheduleError, Result
     from bubbleproof.verify.report import Report, Violation
@@ -37,6 +40,7 @@ _HOME = {
     "Backward": "schedules.cost",
     "Bound": "schedules.schedule",
     "Cost": "schedules.cost",
+    "Frontier": "schedules.curve",
     "Memory": "schedules.memory",
     "NoScheduleError": "solver.result",
     "Objective": "schedules.problem",
@@ -53,11 +57,13 @@ _HOME = {
     "Timeline": "schedules.simulate",
     "Violation": "verify.report",
     "dependency_graph": "schedules.graph",
+    "frontier": "solver.frontier",
     "load_problem": "schedules.io",
     "load_program": "schedules.io",
     "load_schedule": "schedules.io",
     "lower": "schedules.lower",
     "plot": "schedules.plot",
+    "plot_frontier": "schedules.plot_curve",
     "save": "schedules.io",
     "simulate": "schedules.simulate",
     "solve": "solver.portfolio",
@@ -67,6 +73,7 @@ __all__ = [
     "Backward",
     "Bound",
     "Cost",
+    "Frontier",
     "Memory",
     "NoScheduleError",
     "Objective",
@@ -84,11 +91,13 @@ __all__ = [
     "Violation",
     "dependency_graph",
     "families",
+    "frontier",
     "load_problem",
     "load_program",
     "load_schedule",
     "lower",
     "plot",
+    "plot_frontier",
     "save",
     "simulate",
     "solve",

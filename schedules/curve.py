@@ -4,7 +4,7 @@ A limit is one number: that of the device with the largest. Where the devices of
 different limits, all are scaled alike; where it has none, all get the same.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from bubbleproof.schedules.problem import Problem
@@ -102,18 +102,22 @@ class Least:
         The largest objective with which the bubble is no larger.
     point
         The point with the least memory that keeps it; None where none was found.
-    short
-        The largest limit, in grains, that is proven not to do; None where none is.
-    exact
-        Whether nothing is left open: less memory than ``point`` has is proven not to do, or,
-        without a point, no memory does.
+    short_below
+        Every limit below this, in grains, is proven not to do.
+    hopeless
+        Whether it is proven that no memory does.
     """
 
     most_bubble: float
     most_ticks: int
     point: Point | None
-    short: int | None
-    exact: bool
+    short_below: int
+    hopeless: bool
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is left open: the point has the least memory of all, or none does."""
+        return self.hopeless or (self.point is not None and self.point.limit <= self.short_below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +131,8 @@ class Frontier:
     points
         From the least limit on, each with more memory and a smaller objective than the one before.
     floors
-        (limit, bound), limits rising: no schedule within the limit has an objective below the
-        bound. The last limit is that of no schedule at all, so its bound holds without any.
+        (limit, bound), limits rising: no schedule that needs less than the limit has an objective
+        below the bound, in grains and ticks. The last bound holds for every schedule.
     published
         The families that apply, by memory.
     seconds
@@ -168,5 +172,5 @@ class Frontier:
 
     def floor(self, limit: int) -> int:
         """Return what is proven for a limit in grains: a bound on the objective, in ticks."""
-        place = bisect_left(self.floors, limit, key=lambda floor: floor[0])
+        place = bisect_right(self.floors, limit, key=lambda floor: floor[0])
         return self.floors[place][1] if place < len(self.floors) else self.bound_ticks

@@ -117,7 +117,7 @@ class _Search:
         self._began = monotonic()
         self._time_limit_s, self._workers, self._seed = time_limit_s, workers, seed
         self._scale = Levels.of(problem)
-        self._levels = self._scale.all()
+        self._levels = self._scale.all
         self._front: list[tuple[int, Timeline]] = []
         """The schedules that no other one beats in both, by the least level that each keeps."""
         self._proven: dict[int, tuple[Bound, ...]] = {}
@@ -201,14 +201,20 @@ class _Search:
             else:
                 high = middle
 
-    def _undecided(self) -> list[int]:
+    def _undecided(self) -> tuple[int, ...]:
         """Return the levels that are neither proven short nor known to do."""
+        if self._hopeless:
+            return ()
         short, point = self._short(), self._doing()
-        if short is not None and short >= self._levels[-1]:
-            return []
         first = 0 if short is None else bisect_right(self._levels, short)
         last = len(self._levels) if point is None else bisect_left(self._levels, point)
         return self._levels[first:last]
+
+    @property
+    def _hopeless(self) -> bool:
+        """Whether no memory does."""
+        short = self._short()
+        return short is not None and short >= self._levels[-1]
 
     def _doing(self) -> int | None:
         """Return the least level of a schedule that is as good as asked for."""
@@ -309,11 +315,13 @@ class _Search:
     def frontier(self, max_bubble: float | None) -> Frontier:
         """Return what is known now."""
         points = tuple(self._point(level, timeline) for level, timeline in self._front)
-        floors = tuple((level, self._bound(level)) for level in sorted(self._proven))
+        floors = [
+            (self._scale.after(level), self._bound(level)) for level in sorted(self._proven)
+        ]
         return Frontier(
             problem=self.problem,
             points=points,
-            floors=floors,
+            floors=tuple(floors),
             published=self._published,
             seconds=monotonic() - self._began,
             least=None if max_bubble is None else self._answer(max_bubble, points),
@@ -335,11 +343,11 @@ class _Search:
         return Point(level, replace(timeline, schedule=schedule))
 
     def _answer(self, bubble: float, points: tuple[Point, ...]) -> Least:
-        most, level = most_ticks(self.problem, bubble), self._doing()
+        level, short = self._doing(), self._short()
         return Least(
             most_bubble=bubble,
-            most_ticks=most,
+            most_ticks=most_ticks(self.problem, bubble),
             point=next((point for point in points if point.limit == level), None),
-            short=self._short(),
-            exact=bool(self._proven) and not self._undecided(),
+            short_below=self._levels[0] if short is None else self._scale.after(short),
+            hopeless=self._hopeless,
         )
