@@ -9,24 +9,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage
 
 from bubbleproof.runtime.translate import torch_numbers
+from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.placement import Placement
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """An op that ran, with its start and end on the clock of its process, in nanoseconds."""
-
-    op: Op
-    start_ns: int
-    end_ns: int
 
 
 Recorder: TypeAlias = Callable[[Interval], None]
@@ -62,6 +54,22 @@ class Live:
         self.now[stage] -= 1
 
 
+class Reducer(Protocol):
+    """Sums a stage's gradients over processes; data parallelism plugs in here."""
+
+    def begin(self) -> None:
+        """Prepare for a step, before anything of it runs."""
+        ...
+
+    def reduce(self) -> None:
+        """Start to reduce: all microbatches of the stage are done."""
+        ...
+
+    def finish(self) -> None:
+        """End a step: gradients are read next."""
+        ...
+
+
 class Stage(PipelineStage):
     """A stage of a placement on this device.
 
@@ -86,11 +94,18 @@ class Stage(PipelineStage):
 
     Attributes
     ----------
+    number
+        The stage's number in the placement; torch's is ``stage_index``.
+    live
+        What the device holds.
     loss_of
-        On the last stage of a chain what makes the loss of a microbatch from its output; the loss
-        is part of the forward and of its time. Set for each step.
-    losses
-        On the last stage of a chain the losses by microbatch.
+        On the last stage of a chain what makes of an output and its microbatch the value that the
+        backward starts from; it is part of the forward and of its time. Set for each step.
+    roots
+        On the last stage of a chain these values by microbatch, until the backward takes them: in
+        whatever order forwards run, each backward finds its own.
+    reducers
+        What REDUCE_GRAD does beside torch's reduction of sharded weights, one after the other.
     """
 
     def __init__(
@@ -112,7 +127,8 @@ class Stage(PipelineStage):
         self.recorder = recorder
         self.live = Live() if live is None else live
         self.loss_of: Callable[[object, int], torch.Tensor] | None = None
-        self.losses: dict[int, torch.Tensor] = {}
+        self.roots: dict[int, torch.Tensor] = {}
+        self.reducers: list[Reducer] = []
         numbers = torch_numbers(placement)
         super().__init__(module, numbers[number], max(numbers) + 1, device, group=group)
 
@@ -138,7 +154,7 @@ class Stage(PipelineStage):
         start = self._clock()
         output = super().forward_one_chunk(fwd_chunk_id, args, kwargs, save_forward_output)
         if self.loss_of is not None and self.ends_chain:
-            self.losses[fwd_chunk_id] = self.loss_of(output, fwd_chunk_id)
+            self.roots[fwd_chunk_id] = self.loss_of(output, fwd_chunk_id)
         self._report(OpKind.FORWARD, fwd_chunk_id, start)
         return output
 
@@ -162,9 +178,27 @@ class Stage(PipelineStage):
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         """Run W; on the first stage of a chain it is the whole backward, since I does nothing."""
         start = self._clock()
-        super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+        if self.starts_chain:
+            # Torch would do so for its stage 0 only.
+            inputs, _, output, gradients = self.backward_state.pop(bwd_chunk_id)
+            arguments = {
+                "stage_output": output,
+                "output_grads": gradients,
+                "input_values": inputs,
+            }
+            self.backward_maybe_with_nosync(  # pyright: ignore[reportUnknownMemberType]
+                "full", arguments, last_backward
+            )
+        else:
+            super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
         self.live.free(self.number)
         self._report(OpKind.BACKWARD_WEIGHT, bwd_chunk_id, start)
+
+    def perform_reduce_grad(self, grad_scale_factor: int) -> None:
+        """Run REDUCE_GRAD."""
+        super().perform_reduce_grad(grad_scale_factor)
+        for reducer in self.reducers:
+            reducer.reduce()
 
     def _clock(self) -> int:
         if self.recorder is not None and self.device.type == "cuda":
