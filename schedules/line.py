@@ -2,53 +2,110 @@
 
 The theorem that makes such programs safe is in ``lower``; this module finds the line.
 
-What an op hands on has a code: ``group x n + microbatch`` with n microbatches in all, where the
-group is ``2 x stage`` for an activation and ``2 x stage + 1`` for a gradient.
+All that comes about is a whole number, a **slot**: ``group x n + microbatch`` with n microbatches
+in all. First come the groups of what a stage computes, its forwards, its backwards (I or B) and its
+W's; behind them the groups of what crosses between devices, one for each route, in the order in
+which transfers of one instant are taken.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from bubbleproof.schedules.ops import Block, Op, OpKind, ops_of
+from bubbleproof.schedules.ops import Block, Op, OpKind
+from bubbleproof.schedules.placement import Placement
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.program import Action, ActionKind, Group, Step
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.simulate import DeadlockError
 
-Need: TypeAlias = tuple[int, bool, int]
-"""An input: the group of what is needed, whether another device makes it, the delay in ticks."""
+Entry: TypeAlias = Block | int | list[int]
+"""What a device has in the line: a block, a transfer's slot, or the slots of several."""
 
+FORWARD, BACKWARD, WEIGHT = range(3)
+PLACE_IN_STAGE = {
+    OpKind.FORWARD: FORWARD,
+    OpKind.BACKWARD_INPUT: BACKWARD,
+    OpKind.BACKWARD: BACKWARD,
+    OpKind.BACKWARD_WEIGHT: WEIGHT,
+}
 SENDS = (ActionKind.SEND_F, ActionKind.SEND_B)
 MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where the outputs of a group go when they leave their device.
+    """Where what a stage makes goes when it leaves its device.
 
     Parameters
     ----------
     source, target
-        The devices of the stage that makes them and of the stage that uses them.
-    rank
-        The order of transfers of one instant: the two directions of a pair side by side, and the
-        pairs in two rounds. Were (0, 1), (1, 2), (2, 3), ... taken in this order, each would wait
-        for the one before it; even and odd ones in turn do not.
+        The devices of the stage that makes it and of the stage that uses it.
+    group
+        The group of what makes it.
+    lag
+        The ticks that it takes.
     send, receive
         Stage and kind of the two ends.
     """
 
     source: int
     target: int
-    rank: int
+    group: int
+    lag: int
     send: tuple[int, ActionKind]
     receive: tuple[int, ActionKind]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Line:
-    """A line in the making, which the times of a schedule lead through what its order allows.
+    """A line, as the parts that the devices have in it.
+
+    Parameters
+    ----------
+    parts
+        For each device its blocks and transfers in order. Several transfers with nothing between
+        them on both their devices are one entry, the same list for both.
+    routes
+        The routes, in the order of their groups.
+    first_group
+        The group of the first route.
+    microbatches
+        All microbatches, n.
+    """
+
+    parts: tuple[list[Entry], ...]
+    routes: tuple[Route, ...]
+    first_group: int
+    microbatches: int
+
+    def steps(self, device: int) -> list[Step]:
+        """Return a device's part of the line with its ends of the transfers.
+
+        Messages in both directions between the same two devices, with nothing between them, are a
+        group.
+        """
+        n, first = self.microbatches, self.first_group
+        ends = [route.send if route.source == device else route.receive for route in self.routes]
+        steps: list[Step] = []
+        for entry in self.parts[device]:
+            if isinstance(entry, int):
+                stage, kind = ends[entry // n - first]
+                steps.append(Action(stage, kind, entry % n))
+            elif isinstance(entry, list):
+                messages = tuple(Action(*ends[slot // n - first], slot % n) for slot in entry)
+                if len({message.kind in SENDS for message in messages}) > 1:
+                    steps.append(Group(messages))
+                else:
+                    steps += messages
+            else:
+                steps.append(entry)
+        return steps
+
+
+def draw_line(schedule: Schedule) -> Line:
+    """Return the line that the times of a schedule choose among those that its order allows.
 
     Raises
     ------
@@ -58,232 +115,214 @@ class Line:
         If the rows are not those of the problem's devices, an op stands where it does not belong
         or is there twice, or the starts do not fit the rows.
     """
-
-    schedule: Schedule
-    rows: list[list[Block | int]] = field(init=False)
-    """For each device its blocks, and the numbers of the bundles of messages between them."""
-    bundles: list[list[int]] = field(init=False)
-    """Codes of what two devices exchange with nothing between, in the line's order."""
-    _needs: dict[OpKind, list[tuple[Need, ...]]] = field(init=False)
-    _routes: list[Route | None] = field(init=False)
-    _next: list[tuple[int, int, int]] = field(init=False)
-    """A heap: of a block its end, 0 and its device; of a transfer its time, rank and code."""
-    _free: list[int] = field(init=False)
-    _position: list[int] = field(init=False)
-    _end: list[int] = field(init=False)
-    _made: bytearray = field(init=False)
-    _moved: bytearray = field(init=False)
-    _wanted: bytearray = field(init=False)
-    """For each code whether an op of another device in the rows needs it."""
-    _waiting: dict[int, int] = field(init=False)
-    """For a code that is not moved yet the device that stands before the op that needs it."""
-
-    def __post_init__(self) -> None:
-        """Draw the line."""
-        problem = self.schedule.problem
-        devices, codes = problem.devices, 2 * problem.stages * problem.total_microbatches
-        self.rows, self.bundles = [[] for _ in range(devices)], []
-        self._needs, self._routes = _needs(problem), _routes(problem)
-        self._next, self._waiting = [], {}
-        self._free, self._position, self._end = [0] * devices, [0] * devices, [0] * codes
-        self._made, self._moved, self._wanted = (bytearray(codes) for _ in range(3))
-        self._read()
-        for device in range(devices):
-            self._stand_by(device)
-        while self._next:
-            time, rank, number = heappop(self._next)
-            if rank:
-                self._move(number)
-            else:
-                self._compute(number, time)
-        if self._position != list(map(len, self.schedule.rows)):
-            raise DeadlockError("the order cannot run: " + self._blocked())
-
-    def steps(self, device: int, *, grouped: bool) -> tuple[Step, ...]:
-        """Return a device's part of the line.
-
-        Parameters
-        ----------
-        device
-            The device.
-        grouped
-            Whether messages in both directions between the same two devices, with nothing between
-            them, are posted together.
-        """
-        n = self.schedule.problem.total_microbatches
-        # By group, so that nothing is looked up twice for the many messages of one kind.
-        ends = [
-            None if route is None else route.send if route.source == device else route.receive
-            for route in self._routes
-        ]
-        steps: list[Step] = []
-        for entry in self.rows[device]:
-            if not isinstance(entry, int):
-                steps.append(entry)
+    _check_shape(schedule)
+    problem, rows, starts = schedule.problem, schedule.rows, schedule.starts
+    n, first = problem.total_microbatches, 3 * problem.stages
+    device_of = problem.placement.device_of_stage
+    routes = _routes(problem)
+    waits = _waits(problem.placement, routes, n)
+    leaves = _leaves(routes, first, n)
+    slots, ticks, wanted = _read(schedule, waits)
+    blocks, all_slots = first * n, (first + len(routes)) * n
+    # When a slot is there for the ops that wait for it.
+    there: list[int | None] = [None] * all_slots
+    heads, free, awaited = [0] * len(rows), [0] * len(rows), [-1] * len(rows)
+    parts: tuple[list[Entry], ...] = tuple([] for _ in rows)
+    # What can be next: the end of a block and the slot of its first op, or the time and the slot
+    # of a transfer, each as one number.
+    ahead: list[int] = []
+    standing = list(range(len(rows)))
+    while standing or ahead:
+        if standing:
+            device = standing.pop()
+            head = heads[device]
+            if head == len(rows[device]):
                 continue
-            messages: list[Action] = []
-            for code in self.bundles[entry]:
-                end = ends[code // n]
-                if end is not None:
-                    messages.append(Action(end[0], end[1], code % n))
-            if len(messages) > 1 and grouped and len({m.kind in SENDS for m in messages}) > 1:
-                steps.append(Group(tuple(messages)))
-            else:
-                steps += messages
-        return tuple(steps)
-
-    def _route(self, group: int) -> Route:
-        route = self._routes[group]
-        if route is None:
-            raise LookupError(f"group {group} stays on its device")
-        return route
-
-    def _read(self) -> None:
-        """Check every op, and note which outputs another device needs."""
-        schedule, problem = self.schedule, self.schedule.problem
-        _check_shape(schedule)
-        device_of, n = problem.placement.device_of_stage, problem.total_microbatches
-        window = [problem.microbatches_of_stage(stage) for stage in range(problem.stages)]
-        there = bytearray(len(self._made))
-        for device, row in enumerate(schedule.rows):
-            for block in row:
-                for op in ops_of(block):
-                    stage, kind = op.stage, op.kind
-                    if not 0 <= stage < problem.stages or device_of[stage] != device:
-                        raise ValueError(_stranger(problem, device, op))
-                    if op.microbatch not in window[stage]:
-                        raise ValueError(
-                            f"device {device} runs {op}, but the microbatches of stage {stage} are "
-                            f"{window[stage].start}..{window[stage].stop - 1}"
-                        )
-                    if kind is OpKind.BACKWARD_WEIGHT:
-                        continue
-                    code = (2 * stage + (kind is not OpKind.FORWARD)) * n + op.microbatch
-                    if there[code]:
-                        what = "forward" if kind is OpKind.FORWARD else "backward"
-                        raise ValueError(
-                            f"device {device} runs {op}, a second {what} of this microbatch; "
-                            "one is right"
-                        )
-                    there[code] = 1
-                    for group, remote, _ in self._needs[kind][stage]:
-                        if remote:
-                            self._wanted[group * n + op.microbatch] = 1
-
-    def _stand_by(self, device: int) -> None:
-        """Put a device's next block among what can be next, if its inputs are there."""
-        schedule, position = self.schedule, self._position[device]
-        if position == len(schedule.rows[device]):
-            return
-        block, start = schedule.rows[device][position], self._free[device]
-        n = schedule.problem.total_microbatches
-        for op in ops_of(block):
-            for group, remote, lag in self._needs[op.kind][op.stage]:
-                code = group * n + op.microbatch
-                if not (self._moved if remote else self._made)[code]:
-                    if remote:
-                        self._waiting[code] = device
-                    return
-                start = max(start, self._end[code] + lag)
-        if schedule.starts is not None:
-            start = schedule.starts[device][position]
-        heappush(self._next, (start + schedule.problem.duration(block), 0, device))
-
-    def _compute(self, device: int, end: int) -> None:
-        """Put a device's next block into the line; what it makes can be moved from now on."""
-        block = self.schedule.rows[device][self._position[device]]
-        self.rows[device].append(block)
-        self._position[device] += 1
-        self._free[device] = end
-        n = self.schedule.problem.total_microbatches
-        for op in ops_of(block):
-            if op.kind is OpKind.BACKWARD_WEIGHT:
-                continue
-            group = 2 * op.stage + (op.kind is not OpKind.FORWARD)
-            code = group * n + op.microbatch
-            self._made[code] = 1
-            self._end[code] = end
-            if self._wanted[code]:
-                heappush(self._next, (end, self._route(group).rank, code))
-        self._stand_by(device)
-
-    def _move(self, code: int) -> None:
-        """Put a transfer into the line, behind all that its two devices have in it."""
-        self._moved[code] = 1
-        route = self._route(code // self.schedule.problem.total_microbatches)
-        source, target = self.rows[route.source], self.rows[route.target]
-        last = source[-1]
-        if isinstance(last, int) and target and target[-1] == last:
-            self.bundles[last].append(code)
-        else:
-            source.append(len(self.bundles))
-            target.append(len(self.bundles))
-            self.bundles.append([code])
-        device = self._waiting.pop(code, None)
-        if device is not None:
-            self._stand_by(device)
-
-    def _blocked(self) -> str:
-        """Say where the devices stand that cannot go on, and what they wait for."""
-        parts: list[str] = []
-        n = self.schedule.problem.total_microbatches
-        for device, row in enumerate(self.schedule.rows):
-            if self._position[device] == len(row):
-                continue
-            block = row[self._position[device]]
-            missing, microbatch = next(
-                (group, op.microbatch)
-                for op in ops_of(block)
-                for group, remote, _ in self._needs[op.kind][op.stage]
-                if not (self._moved if remote else self._made)[group * n + op.microbatch]
+            start, ops = free[device], slots[device][head]
+            missing = -1
+            for op in ops:
+                for offset in waits[op // n]:
+                    time = there[op + offset]
+                    if time is None:
+                        missing = op + offset if missing < 0 else missing
+                    elif time > start:
+                        start = time
+            awaited[device] = missing
+            if missing < 0:
+                if starts is not None:
+                    start = starts[device][head]
+                heappush(ahead, (start + ticks[device][head]) * all_slots + ops[0])
+            continue
+        time, slot = divmod(heappop(ahead), all_slots)
+        if slot < blocks:
+            device = device_of[slot // n // 3]
+            head = heads[device]
+            for op in slots[device][head]:
+                there[op] = time
+                offset = leaves[op // n]
+                if offset is not None and wanted[op + offset]:
+                    heappush(ahead, time * all_slots + op + offset)
+            parts[device].append(rows[device][head])
+            heads[device] = head + 1
+            free[device] = time
+            standing.append(device)
+            continue
+        route = routes[slot // n - first]
+        there[slot] = time + route.lag
+        _move(slot, parts[route.source], parts[route.target])
+        if awaited[route.target] == slot:
+            standing.append(route.target)
+    stuck = [device for device, row in enumerate(rows) if heads[device] < len(row)]
+    if stuck:
+        raise DeadlockError(
+            "the order cannot run: "
+            + "; ".join(
+                f"device {device} stands at {rows[device][heads[device]]} and waits for "
+                f"{_waited_for(awaited[device], routes, first, n)}"
+                for device in stuck[:MOST_NAMED]
             )
-            what = "backward" if missing % 2 else "forward"
-            parts.append(
-                f"device {device} stands at {block} and waits for the {what} of stage "
-                f"{missing // 2}, microbatch {microbatch}"
-            )
-        return "; ".join(parts[:MOST_NAMED]) + ("; ..." if len(parts) > MOST_NAMED else "")
+            + ("; ..." if len(stuck) > MOST_NAMED else "")
+        )
+    return Line(parts, routes, first, n)
 
 
-def _needs(problem: Problem) -> dict[OpKind, list[tuple[Need, ...]]]:
-    """Return for each op kind and stage what such an op waits for."""
+def _move(slot: int, source: list[Entry], target: list[Entry]) -> None:
+    """Put a transfer behind all that its two devices have in the line."""
+    last = source[-1]
+    # No other device has an entry that is the last of both.
+    if not target or target[-1] is not last:
+        source.append(slot)
+        target.append(slot)
+    elif isinstance(last, list):
+        last.append(slot)
+    elif isinstance(last, int):
+        source[-1] = target[-1] = [last, slot]
+
+
+def _routes(problem: Problem) -> tuple[Route, ...]:
+    """Return the ways from device to device, in the order in which one instant's are taken.
+
+    The two directions of a pair are side by side, and the pairs come in two rounds. Were (0, 1),
+    (1, 2), (2, 3), ... taken in this order, each would wait for the one before it; even and odd
+    ones in turn do not.
+    """
     placement = problem.placement
     device_of = placement.device_of_stage
-
-    def of(stage: int, neighbour: int | None, gradient: int) -> tuple[Need, ...]:
-        if neighbour is None:
-            return ()
-        remote = device_of[neighbour] != device_of[stage]
-        return ((2 * neighbour + gradient, remote, problem.lag(neighbour, stage)),)
-
-    stages = range(problem.stages)
-    backward = [((2 * s, False, 0), *of(s, placement.following[s], 1)) for s in stages]
-    return {
-        OpKind.FORWARD: [of(s, placement.previous[s], 0) for s in stages],
-        OpKind.BACKWARD_INPUT: backward,
-        OpKind.BACKWARD: backward,
-        OpKind.BACKWARD_WEIGHT: [((2 * s + 1, False, 0),) for s in stages],
-    }
-
-
-def _routes(problem: Problem) -> list[Route | None]:
-    """Return for each group its way to another device; None where it stays."""
-    placement, devices = problem.placement, problem.devices
-    device_of = placement.device_of_stage
-    routes: list[Route | None] = []
+    routes: list[Route] = []
     for stage in range(problem.stages):
-        for neighbour, send, receive in (
-            (placement.following[stage], ActionKind.SEND_F, ActionKind.RECV_F),
-            (placement.previous[stage], ActionKind.SEND_B, ActionKind.RECV_B),
+        for neighbour, made, send, receive in (
+            (placement.following[stage], FORWARD, ActionKind.SEND_F, ActionKind.RECV_F),
+            (placement.previous[stage], BACKWARD, ActionKind.SEND_B, ActionKind.RECV_B),
         ):
-            if neighbour is None or device_of[neighbour] == device_of[stage]:
-                routes.append(None)
-                continue
-            source, target = device_of[stage], device_of[neighbour]
-            low, high = sorted((source, target))
-            rank = 1 + (low % 2 * devices + low) * devices + high
-            routes.append(Route(source, target, rank, (stage, send), (neighbour, receive)))
-    return routes
+            if neighbour is not None and device_of[neighbour] != device_of[stage]:
+                routes.append(
+                    Route(
+                        source=device_of[stage],
+                        target=device_of[neighbour],
+                        group=3 * stage + made,
+                        lag=problem.lag(stage, neighbour),
+                        send=(stage, send),
+                        receive=(neighbour, receive),
+                    )
+                )
+
+    def turn(route: Route) -> tuple[int, int, int, int]:
+        low, high = sorted((route.source, route.target))
+        return low % 2, low, high, route.group
+
+    return tuple(sorted(routes, key=turn))
+
+
+def _leaves(routes: Sequence[Route], first: int, n: int) -> list[int | None]:
+    """Return for each group of ops how far its transfer's slot is from an op's, if it has one."""
+    leaves: list[int | None] = [None] * first
+    for number, route in enumerate(routes):
+        leaves[route.group] = (first + number - route.group) * n
+    return leaves
+
+
+def _waits(placement: Placement, routes: Sequence[Route], n: int) -> list[tuple[int, ...]]:
+    """Return for each group of ops how far the slots that an op waits for are from its own."""
+    first = 3 * placement.stages
+    brought = {route.group: first + number for number, route in enumerate(routes)}
+    waits: list[tuple[int, ...]] = []
+    for stage in range(placement.stages):
+        forward, backward, weight = range(3 * stage, 3 * stage + 3)
+
+        def away(group: int, neighbour: int | None, made: int) -> Iterator[int]:
+            if neighbour is not None:
+                giver = 3 * neighbour + made
+                yield (brought.get(giver, giver) - group) * n
+
+        waits.append(tuple(away(forward, placement.previous[stage], FORWARD)))
+        waits.append(
+            ((forward - backward) * n, *away(backward, placement.following[stage], BACKWARD))
+        )
+        waits.append(((backward - weight) * n,))
+    return waits
+
+
+def _read(
+    schedule: Schedule, waits: Sequence[tuple[int, ...]]
+) -> tuple[list[list[tuple[int, ...]]], list[list[int]], bytearray]:
+    """Return the slots of the ops of each block, the blocks' durations, and the slots waited for.
+
+    A slot that nobody waits for need not be carried anywhere.
+    """
+    problem = schedule.problem
+    device_of, n, stages = (
+        problem.placement.device_of_stage,
+        problem.total_microbatches,
+        problem.stages,
+    )
+    window = [problem.microbatches_of_stage(stage) for stage in range(stages)]
+    ticks_of = {kind: problem.cost.of(kind) for kind in OpKind}
+    slots: list[list[tuple[int, ...]]] = []
+    ticks: list[list[int]] = []
+    seen = bytearray(3 * stages * n)
+    wanted = bytearray((len(waits) + 2 * stages) * n)
+    for device, row in enumerate(schedule.rows):
+        of_row: list[tuple[int, ...]] = []
+        ticks_of_row: list[int] = []
+        for block in row:
+            of_block: tuple[int, ...] = ()
+            for op in (block,) if isinstance(block, Op) else (block.forward, block.backward):
+                stage, microbatch = op.stage, op.microbatch
+                if not 0 <= stage < stages or device_of[stage] != device:
+                    raise ValueError(_stranger(problem, device, op))
+                if microbatch not in window[stage]:
+                    raise ValueError(
+                        f"device {device} runs {op}, but the microbatches of stage {stage} are "
+                        f"{window[stage].start}..{window[stage].stop - 1}"
+                    )
+                group = 3 * stage + PLACE_IN_STAGE[op.kind]
+                slot = group * n + microbatch
+                if seen[slot]:
+                    what = ("forward", "backward", "W")[group % 3]
+                    raise ValueError(
+                        f"device {device} runs {op}, a second {what} of this microbatch; "
+                        "one is right"
+                    )
+                seen[slot] = 1
+                of_block += (slot,)
+                for offset in waits[group]:
+                    wanted[slot + offset] = 1
+            of_row.append(of_block)
+            ticks_of_row.append(
+                ticks_of[block.kind][block.stage]
+                if isinstance(block, Op)
+                else problem.duration(block)
+            )
+        slots.append(of_row)
+        ticks.append(ticks_of_row)
+    return slots, ticks, wanted
+
+
+def _waited_for(slot: int, routes: Sequence[Route], first: int, n: int) -> str:
+    group = slot // n
+    made = group if group < first else routes[group - first].group
+    what = "forward" if made % 3 == FORWARD else "backward"
+    return f"the {what} of stage {made // 3}, microbatch {slot % n}"
 
 
 def _check_shape(schedule: Schedule) -> None:

@@ -46,9 +46,9 @@ made, and a SEND until the receiver comes to it.
 
 from collections.abc import Mapping
 
-from bubbleproof.schedules.line import Line
+from bubbleproof.schedules.line import draw_line
 from bubbleproof.schedules.placement import Placement
-from bubbleproof.schedules.program import Program
+from bubbleproof.schedules.program import Program, ungrouped
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.weights import Reduction, with_weights
 
@@ -93,13 +93,13 @@ def lower(
         raise ValueError(
             f"most_unsharded: {most_unsharded} stages cannot run; give 1 or more, or None"
         )
-    line = Line(schedule)
+    line = draw_line(schedule)
     placement = schedule.problem.placement
-    return Program(
+    program = Program(
         problem=schedule.problem,
         rows=tuple(
             with_weights(
-                line.steps(device, grouped=grouped),
+                line.steps(device),
                 row,
                 most_unsharded=most_unsharded,
                 reduction=reduction,
@@ -109,6 +109,7 @@ def lower(
         ),
         source=f"{schedule.source}, lowered" if schedule.source else "lowered",
     )
+    return program if grouped else ungrouped(program)
 
 
 def _together(placement: Placement, device: int) -> Mapping[int, int]:

@@ -84,4 +84,5 @@ def _step(step: Step, numbers: Mapping[int, int]) -> Step:
 def _action(action: Action, numbers: Mapping[int, int]) -> Action:
     if action.microbatch is None:
         return action
-    return replace(action, microbatch=numbers.get(action.microbatch, action.microbatch))
+    microbatch = numbers.get(action.microbatch, action.microbatch)
+    return Action(action.stage, action.kind, microbatch)

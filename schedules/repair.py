@@ -9,8 +9,16 @@ takes one for another, a message that is missing, there twice or on the wrong de
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bubbleproof.schedules.line import SENDS, Line
-from bubbleproof.schedules.program import Action, Group, Program, Step, blocks_of, schedule_of
+from bubbleproof.schedules.line import SENDS, draw_line
+from bubbleproof.schedules.program import (
+    Action,
+    Group,
+    Program,
+    Step,
+    blocks_of,
+    schedule_of,
+    ungrouped,
+)
 
 
 def repair(program: Program, *, grouped: bool = True) -> Program:
@@ -33,16 +41,16 @@ def repair(program: Program, *, grouped: bool = True) -> Program:
         If the rows are not those of the problem's devices, or an op stands where it does not
         belong or is there twice.
     """
-    line = Line(schedule_of(program))
+    line = draw_line(schedule_of(program))
     source = program.source.removesuffix(_MADE)
-    return replace(
+    repaired = replace(
         program,
         rows=tuple(
-            tuple(_woven(row, tuple(line.steps(device, grouped=grouped))))
-            for device, row in enumerate(program.rows)
+            tuple(_woven(row, line.steps(device))) for device, row in enumerate(program.rows)
         ),
         source=f"{source}{_MADE}" if source else _MADE.lstrip(", "),
     )
+    return repaired if grouped else ungrouped(repaired)
 
 
 _MADE = ", messages repaired"

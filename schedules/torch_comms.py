@@ -9,9 +9,6 @@ is written. A group is written as its messages in their order, which for the pro
 is safe; the exchange that a group allows, both directions at once, is lost.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from bubbleproof.schedules.files import Source
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.program import (
@@ -21,6 +18,7 @@ from bubbleproof.schedules.program import (
     Step,
     blocks_of,
     parse_step,
+    ungrouped,
 )
 from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.torch_cells import (
@@ -95,21 +93,6 @@ def compute_comms_text(program: Program) -> str:
             )
     rows = ungrouped(program).rows
     return "".join(",".join(map(str, row)) + "\n" for row in rows)
-
-
-def ungrouped(program: Program) -> Program:
-    """Return the program that a CSV can hold: the messages of groups one after the other."""
-    return replace(program, rows=tuple(tuple(_flat(row)) for row in program.rows))
-
-
-def _flat(row: Sequence[Step]) -> list[Step]:
-    flat: list[Step] = []
-    for step in row:
-        if isinstance(step, Group):
-            flat += step.messages
-        else:
-            flat.append(step)
-    return flat
 
 
 def _row(source: Source, number: int, line: str) -> tuple[Step, ...]:

@@ -4,10 +4,11 @@ UNSHARD, RESHARD and REDUCE_GRAD as torch's pipeline runtime executes them. A ru
 sharded weights takes UNSHARD and RESHARD for nothing to do.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from bubbleproof.schedules.ops import Op, OpKind, Pair, Row, ops_of
+from bubbleproof.schedules.ops import Op, OpKind, Pair, Row
 from bubbleproof.schedules.program import Action, ActionKind, Group, Step
 
 
@@ -46,38 +47,32 @@ def with_weights(
         pipeline, and the number of the layers that both hold. They are reduced at the end in the
         order of these numbers, so that both devices come to them in the same order.
     """
-    coming = None if most_unsharded is None else _coming(row, most_unsharded)
+    blocks = [index for index, step in enumerate(steps) if isinstance(step, (Op, Pair))]
+    inserted: defaultdict[int, list[Step]] = defaultdict(list)
     last = {} if reduction is None else _last_backward(row)
-    shared = sorted((stage for stage in last if stage in together), key=lambda s: together[s])
-    alone = [stage for stage in last if stage not in together]
-    over: dict[int, list[int]] = {}
-    if reduction is Reduction.STAGE:
-        for stage in alone:
-            over.setdefault(last[stage], []).append(stage)
+    # A copy that no microbatch passes has no gradient of its own, but gets the others' sum.
+    shared = [] if reduction is None else sorted(together, key=lambda stage: together[stage])
+    for stage in sorted(last.keys() - together.keys(), key=lambda s: last[s]):
+        index = len(steps)
+        if reduction is Reduction.STAGE:
+            index = blocks[last[stage]] + 1
+            while index < len(steps) and _sends(steps[index]):
+                index += 1
+        inserted[index].append(Action(stage, ActionKind.REDUCE_GRAD))
+    inserted[len(steps)] += _on_weights(ActionKind.REDUCE_GRAD, shared)
     held: tuple[int, ...] = ()
-    reduced: list[int] = []
+    for position, soon in [] if most_unsharded is None else _coming(row, most_unsharded):
+        index = blocks[position] if position < len(blocks) else len(steps)
+        inserted[index] += _on_weights(ActionKind.RESHARD, sorted(set(held) - set(soon)))
+        inserted[index] += _on_weights(ActionKind.UNSHARD, [s for s in soon if s not in held])
+        held = soon
     woven: list[Step] = []
-    position = 0
-    for step in steps:
-        if reduced and not _sends(step):
-            woven += _on_weights(ActionKind.REDUCE_GRAD, reduced)
-            reduced = []
-        if isinstance(step, (Action, Group)):
-            woven.append(step)
-            continue
-        if coming is not None and coming[position] is not held:
-            soon = coming[position]
-            woven += _on_weights(ActionKind.RESHARD, sorted(set(held) - set(soon)))
-            woven += _on_weights(ActionKind.UNSHARD, [s for s in soon if s not in held])
-            held = soon
-        woven.append(step)
-        if position in over:
-            reduced += over[position]
-        position += 1
-    if reduction is Reduction.END:
-        reduced = sorted(alone, key=lambda stage: last[stage])
-    woven += _on_weights(ActionKind.REDUCE_GRAD, [*reduced, *shared])
-    woven += _on_weights(ActionKind.RESHARD, sorted(held))
+    done = 0
+    for index in sorted(inserted):
+        woven += steps[done:index]
+        woven += inserted[index]
+        done = index
+    woven += steps[done:]
     return tuple(woven)
 
 
@@ -93,19 +88,26 @@ def _sends(step: Step) -> bool:
     )
 
 
-def _coming(row: Row, most: int) -> list[tuple[int, ...]]:
-    """Return for each block of a row the next stages to be used, its own first."""
-    coming: list[tuple[int, ...]] = []
+def _coming(row: Row, most: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the next stages to be used, the first of them first, wherever these are others.
+
+    Each with the position of the block ahead of which it is so; none are behind the last block.
+    """
+    coming: list[tuple[int, tuple[int, ...]]] = []
     soon: tuple[int, ...] = ()
-    for block in reversed(row):
+    for position in range(len(row) - 1, -1, -1):
+        block = row[position]
         own = (block.stage,) if isinstance(block, Op) else _stages(block)
         if len(own) > most:
             raise ValueError(
                 f"{block} uses 2 stages at once, but at most {most} is unsharded; allow 2 or more"
             )
-        if soon[: len(own)] != own:
-            soon = (*own, *(stage for stage in soon if stage not in own))[:most]
-        coming.append(soon)
+        if soon[: len(own)] == own:
+            continue
+        if not all(stage in soon for stage in own):
+            coming.append((position + 1, soon))
+        soon = (*own, *(stage for stage in soon if stage not in own))[:most]
+    coming.append((0, soon))
     coming.reverse()
     return coming
 
@@ -118,7 +120,7 @@ def _last_backward(row: Row) -> dict[int, int]:
     """Return for each stage the position of its last W or B."""
     last: dict[int, int] = {}
     for position, block in enumerate(row):
-        for op in ops_of(block):
-            if op.kind in (OpKind.BACKWARD_WEIGHT, OpKind.BACKWARD):
-                last[op.stage] = position
+        op = block if isinstance(block, Op) else block.backward
+        if op.kind in (OpKind.BACKWARD_WEIGHT, OpKind.BACKWARD):
+            last[op.stage] = position
     return last

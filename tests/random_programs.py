@@ -10,6 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import TypeAlias
 
+from msgspec import structs
 from strategies import any_order
 
 from bubbleproof.schedules.ops import Op, OpKind, Pair
@@ -318,7 +319,12 @@ def _renamed(
 
 
 def _other_microbatch(message: Action, random: Random) -> Action:
-    return replace(message, microbatch=(message.microbatch or 0) + random.choice([-1, 1, 7]))
+    microbatch = (message.microbatch or 0) + random.choice([-1, 1, 7])
+    return structs.replace(message, microbatch=microbatch)
+
+
+def _other_stage(message: Action, by: int) -> Action:
+    return structs.replace(message, stage=message.stage + by)
 
 
 def _ungroup(row: list[Step], at: int, random: Random) -> None:
@@ -403,15 +409,15 @@ MUTATIONS: dict[str, Mutation] = {
     "swap a message with its neighbour": _on(_has_messages, _swap_with_next),
     "flip a message's direction": _on(
         _has_messages,
-        _renamed(lambda each, _: replace(each, kind=OTHER_DIRECTION[each.kind])),
+        _renamed(lambda each, _: structs.replace(each, kind=OTHER_DIRECTION[each.kind])),
     ),
     "make a send a receive": _on(
-        _has_messages, _renamed(lambda each, _: replace(each, kind=OTHER_END[each.kind]))
+        _has_messages, _renamed(lambda each, _: structs.replace(each, kind=OTHER_END[each.kind]))
     ),
     "another microbatch": _on(_has_messages, _renamed(_other_microbatch)),
     "another stage": _on(
         _has_messages,
-        _renamed(lambda each, random: replace(each, stage=each.stage + random.choice([-1, 1]))),
+        _renamed(lambda each, random: _other_stage(each, random.choice([-1, 1]))),
     ),
     "swap two sends": _swap_two((ActionKind.SEND_F, ActionKind.SEND_B)),
     "swap two receives": _swap_two((ActionKind.RECV_F, ActionKind.RECV_B)),
