@@ -56,6 +56,23 @@ def test_a_copy_without_its_partner_is_told_once_by_weights() -> None:
     assert found.ops == ("2REDUCE_GRAD",)
 
 
+def test_a_copy_that_no_microbatch_passes_is_reduced_as_well() -> None:
+    """One microbatch goes down; device 1 would sum stage 1 where device 0 sums stage 0."""
+    down = problem_of(2, (1, 0), "bidirectional")
+    rows = ("0F0 0SEND_F0 0RECV_B0 0B0", "1RECV_F0 1F0 1B0 1SEND_B0")
+    report = judged(down, f"{rows[0]} 0REDUCE_GRAD", f"{rows[1]} 1REDUCE_GRAD")
+    assert [violation.ops for violation in report.violations] == [
+        ("2REDUCE_GRAD",),
+        ("3REDUCE_GRAD",),
+    ]
+    whole = judged(
+        down,
+        f"{rows[0]} 0REDUCE_GRAD 3REDUCE_GRAD",
+        f"{rows[1]} 2REDUCE_GRAD 1REDUCE_GRAD",
+    )
+    assert whole.valid
+
+
 def test_a_partner_on_the_wrong_device_is_told_by_weights() -> None:
     """Stage p+i's gradients are on device p-1-i alone."""
     report = judged(

@@ -166,12 +166,15 @@ def _reductions(reading: Reading, steps: list[Step]) -> Iterator[Violation]:
                 f"{reading.block(block)} (position {position}) adds to the gradients of stage "
                 f"{stage} after that; the last W or B comes before",
             )
-    for stage in sorted(last.keys() - reduced):
+    original = reading.layout.replica_of
+    changed = {original[stage] for stage in last}
+    needed = {stage for stage in range(reading.stages) if original[stage] in changed}
+    for stage in sorted(needed - reduced):
         device = reading.layout.device_of_stage[stage]
         yield Violation(
             RULE,
             f"device {device} never reduces the gradients of stage {stage}; {stage}REDUCE_GRAD "
-            "comes after its last W or B, as for other stages",
+            "comes after its last W or B, as for other stages and for copies of its weights",
             device,
             None,
             (f"{stage}REDUCE_GRAD",),
