@@ -20,7 +20,6 @@ from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.placement import Placement
 
-
 Recorder: TypeAlias = Callable[[Interval], None]
 """What is told of each op when it has run; the ``append`` of a list is one."""
 
@@ -104,6 +103,8 @@ class Stage(PipelineStage):
     roots
         On the last stage of a chain these values by microbatch, until the backward takes them: in
         whatever order forwards run, each backward finds its own.
+    before_backward
+        Called before each backward, for what has to be over before gradients are written.
     reducers
         What REDUCE_GRAD does beside torch's reduction of sharded weights, one after the other.
     """
@@ -128,6 +129,7 @@ class Stage(PipelineStage):
         self.live = Live() if live is None else live
         self.loss_of: Callable[[object, int], torch.Tensor] | None = None
         self.roots: dict[int, torch.Tensor] = {}
+        self.before_backward: Callable[[], None] | None = None
         self.reducers: list[Reducer] = []
         numbers = torch_numbers(placement)
         super().__init__(module, numbers[number], max(numbers) + 1, device, group=group)
@@ -166,6 +168,8 @@ class Stage(PipelineStage):
         last_backward: bool = False,
     ) -> None:
         """Run B, or I where it is not the full backward."""
+        if self.before_backward is not None:
+            self.before_backward()
         start = self._clock()
         super().backward_one_chunk(  # pyright: ignore[reportUnknownMemberType]
             bwd_chunk_id, loss, full_backward, last_backward
@@ -177,6 +181,8 @@ class Stage(PipelineStage):
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         """Run W; on the first stage of a chain it is the whole backward, since I does nothing."""
+        if self.before_backward is not None:
+            self.before_backward()
         start = self._clock()
         if self.starts_chain:
             # Torch would do so for its stage 0 only.
