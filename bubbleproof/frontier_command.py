@@ -85,11 +85,8 @@ def frontier(
     asked = read_problem(problem)
     if output is not None:
         require_place(output, FORMS, problem)
-    if (
-        schedules is not None
-        and not (schedules if schedules.exists() else schedules.parent).is_dir()
-    ):
-        raise Refusal(f"{schedules}: is no folder, and none can be made there; give another")
+    if schedules is not None:
+        _require_folder(schedules)
     found = _search(
         asked,
         time_limit=time_limit,

@@ -112,7 +112,7 @@ def _edges(frontier: Frontier) -> tuple[int, int]:
 
 
 def _draw_axes(axes: "Axes", frontier: Frontier) -> None:
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import StrMethodFormatter
 
     problem = frontier.problem
     first, last = _edges(frontier)
@@ -122,7 +122,7 @@ def _draw_axes(axes: "Axes", frontier: Frontier) -> None:
     axes.set_ylabel(f"{problem.objective.value}{unit}", color=INK)
     if first and last >= _WIDE * first:
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda amount, _: f"{amount:g}"))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     highest, lowest = frontier.points[0].objective_ticks, frontier.bound_ticks
     margin = (highest - lowest) * 0.08 or highest * 0.08 or 1
     axes.set_ylim(

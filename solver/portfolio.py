@@ -137,7 +137,8 @@ def _refuse_infeasible(problem: Problem) -> None:
 
 
 def _require_start(problem: Problem, start: Schedule) -> None:
-    if replace(start.problem, memory=problem.memory) != problem:
+    memory = replace(start.problem.memory, limit=problem.memory.limit)
+    if memory != problem.memory or replace(problem, memory=start.problem.memory) != start.problem:
         raise ValueError("start: is for another problem; only the memory limits may differ")
     if not within_limits(problem, start.rows):
         raise ValueError("start: is above memory.limit; give a schedule that keeps it")
