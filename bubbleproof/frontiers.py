@@ -14,6 +14,7 @@ from bubbleproof.schedules.files import write_file
 from bubbleproof.schedules.io import schedule_text
 from bubbleproof.schedules.plot_curve import same_place
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.quantity import Number
 from bubbleproof.schedules.schedule import Status
 
 
@@ -60,14 +61,18 @@ def answer(least: Least, problem: Problem) -> str:
     )
     if least.hopeless:
         return f"{asked}: proven that no memory does"
-    unit = f" {problem.memory.unit}" if problem.memory.unit else ""
-    below = problem.amount(least.short_below)
+    below = with_unit(problem.amount(least.short_below), problem)
     if least.point is None:
-        return f"{asked}: nothing found; below {below}{unit} it is proven that nothing does"
-    found = f"{asked}: memory {least.point.memory}{unit} does"
+        return f"{asked}: nothing found; below {below} it is proven that nothing does"
+    found = f"{asked}: memory {with_unit(least.point.memory, problem)} does"
     if least.exact:
         return f"{found}, and it is proven that less does not"
-    return f"{found}; below {below}{unit} it is proven that nothing does, between is open"
+    return f"{found}; below {below} it is proven that nothing does, between is open"
+
+
+def with_unit(memory: Number, problem: Problem) -> str:
+    """Return an amount of memory with the problem's unit."""
+    return f"{memory} {problem.memory.unit}".rstrip()
 
 
 def answer_of(frontier: Frontier) -> Json:
@@ -157,8 +162,8 @@ def _end(frontier: Frontier) -> str:
     last = frontier.points[-1]
     if last.objective_ticks == frontier.bound_ticks:
         return (
-            f"more memory than {last.memory} gains nothing: no schedule has a {objective} "
-            f"below {bound}"
+            f"more memory than {with_unit(last.memory, problem)} gains nothing: no schedule has a "
+            f"{objective} below {bound}"
         )
     gain = percent((last.objective_ticks - frontier.bound_ticks) / last.objective_ticks)
     return f"no schedule has a {objective} below {bound}: more memory may gain up to {gain}"

@@ -69,11 +69,19 @@ def check_points(frontier: Frontier) -> None:
         assert best.objective_ticks <= family.objective_ticks
 
 
+TINY = [
+    problem
+    for problem in (tiny_problem(seed, pairs=seed % 4 == 0) for seed in range(60))
+    if len(Levels.of(problem).all) <= 6
+]
+"""Few levels, since brute force tries every order at each."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(24))
-def test_the_curve_is_that_of_every_order(seed: int) -> None:
+@pytest.mark.parametrize("place", range(20))
+def test_the_curve_is_that_of_every_order(place: int) -> None:
     """On tiny problems the curve closes, and is right at every limit that makes a difference."""
-    problem = tiny_problem(seed, pairs=seed % 4 == 0)
+    problem = TINY[place]
     curve = bp.frontier(problem, time_limit_s=60, points=1000, workers=1)
     check_points(curve)
     assert curve.complete, problem
