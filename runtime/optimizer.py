@@ -8,9 +8,11 @@ Bubble Pipeline Parallelism, arXiv 2401.10241, section 4) does without it:
 - The devices stand in an order. In ``step`` a device receives the norm of the gradients of those
   before it, joins its own, hands the result on, and takes its step at once as long as nothing so
   far asks for clipping or skipping. It waits for no later device.
-- The last device so knows the norm of all. It flows back in the reverse order, and in ``validate``
-  each device compares. Where clipping was needed after all, the step is taken back in place and
-  taken again with the gradients scaled; where something was not finite, it is taken back.
+- The last device so knows the norm of all, and sends it to each of the others. (The paper hands it
+  back from device to device. On a V the first device has the first backward, and would wait for
+  the second one to hand it on, which waits for that backward.) In ``validate`` each compares. Where
+  clipping was needed after all, the step is taken back in place and taken again with the gradients
+  scaled; where something was not finite, it is taken back.
 
 A device that already knows that the step cannot stand does not take it, and leaves it to
 ``validate``: so what is not finite never meets a parameter, and no step is taken back whose own
@@ -18,10 +20,10 @@ gradients alone are above the limit. That the norm carries a NaN or an infinity 
 as well.
 
 **When to validate.** Before the gradients change: at the latest before the next iteration's first
-backward. Forwards that ran since ``step`` have seen parameters that may be wrong; they hold if the
-validation ``stands``, which all devices answer alike, and are to be run again, on all, if not.
-Validating only before the first forward needs no second run, but then the first device waits for
-all to end, as with a barrier: what is saved are the steps themselves, which run meanwhile.
+backward. Forwards that ran since ``step`` have seen parameters that may be wrong. They hold if the
+step ``stands``, which all devices answer alike; ``runtime.ahead`` runs them and, if not, runs them
+again. Validating before the first forward needs no second run, but then the first device waits
+until all have ended, as with a barrier: what is saved are the steps, which run meanwhile.
 """
 
 import math
@@ -29,6 +31,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 import torch
 import torch.distributed as dist
@@ -96,7 +99,7 @@ class _Pending:
     undo: Undo | None
     options: list[dict[str, object]]
     gradients: list[_Gradient]
-    arrives: Callable[[], float]
+    norm_of_all: Callable[[], float]
 
 
 class PostValidatedOptimizer:
@@ -166,7 +169,10 @@ class PostValidatedOptimizer:
         place = order.index(dist.get_rank(group))
         self._group = group
         self._before = order[place - 1] if place > 0 else None
-        self._behind = order[place + 1] if place + 1 < len(order) else None
+        self._last = order[-1]
+        self._is_last = place == len(order) - 1
+        # The last one tells all what it knows, the others the next one.
+        self._tells = order[:-1] if self._is_last else order[place + 1 : place + 2]
         self._counted_elsewhere = frozenset(counted_elsewhere)
         self._pending: _Pending | None = None
         self._validation: Validation | None = None
@@ -192,29 +198,36 @@ class PostValidatedOptimizer:
         if self._before is not None:
             norm = math.hypot(self._receive_from(self._before)(), norm)
         # First hand on what is known, so that nobody waits for this device's own step.
-        if self._behind is not None:
-            self._send(norm, self._behind)
-        elif self._before is not None:
-            self._send(norm, self._before)
+        for rank in self._tells:
+            self._send(norm, rank)
         options = _options_of(self.optimizer)
         undo: Undo | None = None
-        if self._stands(norm):
-            if self._behind is not None:
+        if self._plain(norm):
+            if not self._is_last:
                 undo = before_step(self.optimizer, self.rollback)
             self.optimizer.step()
         self._pending = _Pending(
             undo=undo,
             options=options,
             gradients=[_Gradient(p, g, (_version(p), _version(g))) for p, g in gradients.items()],
-            arrives=(lambda: norm) if self._behind is None else self._receive_from(self._behind),
+            norm_of_all=(lambda: norm) if self._is_last else cache(self._receive_from(self._last)),
         )
-        if self._behind is None:
+        if self._is_last:
             self._settle(self._pending)
+
+    def stands(self) -> bool:
+        """Say whether the last step was right to be neither scaled nor skipped; change nothing.
+
+        Waits for the last device in the order to come to its step.
+        """
+        if self._pending is not None:
+            return self._plain(self._pending.norm_of_all())
+        return self._validation is None or self._validation.stands
 
     def validate(self) -> Validation | None:
         """Compare the step with the norm of all gradients, and put it right where it was wrong.
 
-        Waits for the devices behind this one in the order to come to their step and validate it.
+        Waits for the last device in the order to come to its step.
         Called again it returns the same.
 
         Returns
@@ -241,6 +254,10 @@ class PostValidatedOptimizer:
         self.validate()
         self.optimizer.zero_grad(set_to_none)
 
+    def set_gradients_aside(self) -> None:
+        """Make place for new gradients without validating; those of the step are kept for it."""
+        self.optimizer.zero_grad(set_to_none=True)
+
     def state_dict(self) -> dict[str, object]:
         """Validate, and return the wrapped optimizer's state: a checkpoint holds no wrong step.
 
@@ -255,12 +272,10 @@ class PostValidatedOptimizer:
         self.optimizer.load_state_dict(state_dict)
 
     def _settle(self, pending: _Pending) -> None:
-        norm = pending.arrives()
-        if self._before is not None and self._behind is not None:
-            self._send(norm, self._before)
+        norm = pending.norm_of_all()
         self._pending = None
-        stands, finite, taken = self._stands(norm), math.isfinite(norm), pending.undo is not None
-        if stands and (taken or self._behind is None):
+        stands, finite, taken = self._plain(norm), math.isfinite(norm), pending.undo is not None
+        if stands and (taken or self._is_last):
             outcome = Outcome.KEPT
         elif finite:
             outcome = Outcome.REDONE if taken else Outcome.DELAYED
@@ -285,7 +300,7 @@ class PostValidatedOptimizer:
                 )
             self.optimizer.step()
 
-    def _stands(self, norm: float) -> bool:
+    def _plain(self, norm: float) -> bool:
         """Whether a step with gradients of this norm is neither scaled nor skipped."""
         if not math.isfinite(norm):
             return False

@@ -104,7 +104,7 @@ class Stage(PipelineStage):
         On the last stage of a chain these values by microbatch, until the backward takes them: in
         whatever order forwards run, each backward finds its own.
     before_backward
-        Called before each backward, for what has to be over before gradients are written.
+        Called before each I and B, for what has to be over before gradients are written.
     reducers
         What REDUCE_GRAD does beside torch's reduction of sharded weights, one after the other.
     """
@@ -181,8 +181,6 @@ class Stage(PipelineStage):
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         """Run W; on the first stage of a chain it is the whole backward, since I does nothing."""
-        if self.before_backward is not None:
-            self.before_backward()
         start = self._clock()
         if self.starts_chain:
             # Torch would do so for its stage 0 only.
