@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -88,6 +89,18 @@ def world(size: int) -> Generator[World]:
                 if process.is_alive():
                     process.kill()
                     process.join()
+
+
+@contextmanager
+def worlds() -> Generator[Callable[[int], World]]:
+    """Start processes of each size that is asked for once, and end them all."""
+    with ExitStack() as started:
+
+        @cache
+        def start(size: int) -> World:
+            return started.enter_context(world(size))
+
+        yield start
 
 
 def join_group(rank: int, size: int, meeting: str, patience_s: float = PATIENCE_S) -> None:
