@@ -7,8 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bubbleproof import report
+from bubbleproof.answers import Json
 from bubbleproof.chart import chart
 from bubbleproof.schedules.deviation import Deviation, deviation
+from bubbleproof.schedules.profile import Profile
+from bubbleproof.schedules.quantity import in_unit
+from bubbleproof.schedules.run import Run
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.simulate import Timeline, simulate
 
@@ -57,6 +61,118 @@ def comparison(compared: Deviation) -> RenderableType:
     table.add_row("idle", "", *idle, "", "", "")
     unit = f"times in {problem.time_unit}; " if problem.time_unit else ""
     return Group(table, Text(f"{unit}medians of each op kind", style="dim"))
+
+
+def summary(ran: Run) -> RenderableType:
+    """Return what some steps came to: op kinds against the prediction, and the order itself."""
+    step = ran.usual_step
+    compared = deviation(ran.with_step(step))
+    simulated = ran.simulated(step)
+    unit = compared.predicted.schedule.problem.time_unit
+    own, measured = simulated.makespan, compared.measured.makespan
+    per_unit = ran.steps[step].ticks_per_unit
+    makespans = [_number(ticks / per_unit) for ticks in sorted(ran.makespans_ns)]
+    facts = Table.grid(padding=(0, 2))
+    for name, value in (
+        ("steps", f"{len(makespans)} after one that is not measured"),
+        ("makespans", f"{', '.join(makespans)} {unit}".rstrip()),
+        ("shown", f"step {step + 1}, the median"),
+        (
+            "order",
+            f"{_number(own)} {unit}".rstrip() + " by simulation with the times of that step, from "
+            f"which it is {_off(measured / own - 1 if own else None)} off",
+        ),
+        ("losses", ", ".join(f"{loss:.6g}" for loss in ran.losses)),
+        ("live", f"{', '.join(map(str, ran.peak_live))} activations at most, by device"),
+    ):
+        facts.add_row(Text(name, style="bold"), value)
+    return Group(facts, "", comparison(compared))
+
+
+def of_run(ran: Run) -> Json:
+    """Return a run as JSON, in the problem's unit of time."""
+    step = ran.usual_step
+    compared = deviation(ran.with_step(step))
+    per_unit = ran.steps[step].ticks_per_unit
+    return {
+        "predicted_makespan": compared.predicted.makespan,
+        "measured_makespan": compared.measured.makespan,
+        "simulated_makespan": ran.simulated(step).makespan,
+        "makespans": [in_unit(ticks, per_unit) for ticks in ran.makespans_ns],
+        "predicted_idle": compared.predicted.bubble_ratio,
+        "measured_idle": compared.measured.bubble_ratio,
+        "kinds": [
+            {
+                "kind": each.kind,
+                "count": each.count,
+                "predicted": each.predicted,
+                "measured": each.measured,
+                "median_off": each.median_off,
+                "worst_off": each.worst_off,
+                "worst": each.worst,
+            }
+            for each in compared.kinds
+        ],
+        "transfer": [[in_unit(ticks, per_unit) for ticks in row] for row in ran.transfer_ns],
+        "losses": list(ran.losses),
+        "peak_live": list(ran.peak_live),
+    }
+
+
+def profile_table(profile: Profile) -> RenderableType:
+    """Return what was measured of each stage, in microseconds and bytes."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("stage", "op", "ran", "median us", "least us", "most us"):
+        table.add_column(title, justify="left" if title == "op" else "right")
+    for (stage, kind), each in profile.times.items():
+        times = (each.median_ns, each.least_ns, each.most_ns)
+        table.add_row(
+            str(stage), kind.value, str(each.count), *(f"{ns / 1000:.1f}" for ns in times)
+        )
+    parts: list[RenderableType] = [table]
+    if profile.memory is not None:
+        held = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("stage", "F holds B", "I adds B", "static B"):
+            held.add_column(title, justify="right")
+        for stage, each in enumerate(profile.memory):
+            held.add_row(*map(str, (stage, each.forward, each.backward_input, each.static)))
+        parts += ["", held]
+    if profile.transfer_ns is not None:
+        used = [time for row in profile.transfer_ns for time in row if time]
+        if used:
+            text = f"transfers {min(used) / 1000:.1f} to {max(used) / 1000:.1f} us"
+            parts += ["", Text(text)]
+    return Group(*parts)
+
+
+def of_profile(profile: Profile) -> Json:
+    """Return a profile as JSON: times in nanoseconds, amounts in bytes."""
+    return {
+        "times": [
+            {
+                "stage": stage,
+                "kind": kind.value,
+                "count": each.count,
+                "median_ns": each.median_ns,
+                "least_ns": each.least_ns,
+                "most_ns": each.most_ns,
+            }
+            for (stage, kind), each in profile.times.items()
+        ],
+        "transfer_ns": None
+        if profile.transfer_ns is None
+        else [list(row) for row in profile.transfer_ns],
+        "memory": None
+        if profile.memory is None
+        else [
+            {
+                "forward_bytes": each.forward,
+                "backward_input_bytes": each.backward_input,
+                "static_bytes": each.static,
+            }
+            for each in profile.memory
+        ],
+    }
 
 
 def _makespan(timeline: Timeline) -> Fraction:

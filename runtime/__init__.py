@@ -12,7 +12,18 @@ from bubbleproof.runtime.version import INSTALLED
 
 # isort: split
 from bubbleproof.runtime.load import load
+from bubbleproof.runtime.model import Model
 from bubbleproof.runtime.stage import Interval, Live, Recorder, Reducer, Stage
 from bubbleproof.runtime.step import Runtime
 
-__all__ = ["INSTALLED", "Interval", "Live", "Recorder", "Reducer", "Runtime", "Stage", "load"]
+__all__ = [
+    "INSTALLED",
+    "Interval",
+    "Live",
+    "Model",
+    "Recorder",
+    "Reducer",
+    "Runtime",
+    "Stage",
+    "load",
+]

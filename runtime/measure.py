@@ -7,7 +7,7 @@ no other device at work. The backwards are those that torch's stages run. On the
 chain torch leaves I empty and does the whole backward in W; that is measured as it is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
@@ -65,11 +65,7 @@ def measure(model: Model, problem: Problem, *, device: torch.device, rounds: int
     """
     processes = dist.get_world_size()
     placement = problem.placement
-    if processes not in (1, placement.devices):
-        raise ValueError(
-            f"{processes} processes for {placement.devices} devices; start one for each, or one "
-            "alone, which measures no transfers"
-        )
+    require_processes(processes, placement.devices)
     holders = placement.device_of_stage if processes > 1 else (0,) * placement.stages
     rank = dist.get_rank()
     modules = {
@@ -109,6 +105,21 @@ def measure(model: Model, problem: Problem, *, device: torch.device, rounds: int
         transfer_ns=transfer,
         memory=tuple(memory[stage] for stage in range(placement.stages)),
     )
+
+
+def require_processes(processes: int, devices: int) -> None:
+    """Refuse processes that are neither one for each device nor one alone.
+
+    Raises
+    ------
+    ValueError
+        With both numbers.
+    """
+    if processes not in (1, devices):
+        raise ValueError(
+            f"{processes} processes for {devices} devices; start one for each, or one alone, "
+            "which measures no transfers"
+        )
 
 
 @dataclass(slots=True)
@@ -293,9 +304,28 @@ def _links(walker: _Walker) -> tuple[tuple[int, ...], ...]:
         link = (min(ends), max(ends))
         if ends[0] != ends[1]:
             sizes[link] = max(size, sizes.get(link, 0))
-    times = {link: link_ns(link, size, walker.device) for link, size in sorted(sizes.items())}
-    devices = range(placement.devices)
-    return tuple(tuple(times.get((min(a, b), max(a, b)), 0) for b in devices) for a in devices)
+    return measured_links(sizes, placement.devices, walker.device)
+
+
+def measured_links(
+    sizes: Mapping[tuple[int, int], int], devices: int, device: torch.device
+) -> tuple[tuple[int, ...], ...]:
+    """Return the time of a message from device to device, in nanoseconds; all processes call it.
+
+    Parameters
+    ----------
+    sizes
+        For two devices, the smaller number first, the bytes of the message; the same on all
+        processes. Between others the time is given as 0.
+    devices
+        Number of devices, each a rank.
+    device
+        Where this process's tensors are.
+    """
+    times = {link: link_ns(link, size, device) for link, size in sorted(sizes.items())}
+    return tuple(
+        tuple(times.get((min(a, b), max(a, b)), 0) for b in range(devices)) for a in range(devices)
+    )
 
 
 def link_ns(link: tuple[int, int], size_bytes: int, device: torch.device) -> int:

@@ -56,13 +56,15 @@ class Model:
 
 
 def find_builder(reference: str) -> Builder:
-    """Return what ``PATH:callable`` names. What fails in the user's own file is raised as it is.
+    """Return what ``PATH:callable`` names.
 
     Raises
     ------
     ValueError
         If it is not of that form, there is no such file or module, or nothing callable of that
         name in it.
+    ImportError
+        If what is in the file raises, from that.
     """
     place, _, name = reference.rpartition(":")
     if not place or not name.isidentifier():
@@ -85,21 +87,20 @@ def find_builder(reference: str) -> Builder:
     return builder
 
 
-def build(builder: Builder, problem: Problem, reference: str) -> Model:
-    """Return the model that a user's function makes.
+def require_model(made: object, reference: str) -> Model:
+    """Return what a user's function made, if it is a model.
 
     Raises
     ------
     ValueError
-        If it makes something else.
+        If it is something else.
     """
-    model = builder(problem)
-    if not isinstance(model, Model):
+    if not isinstance(made, Model):
         raise ValueError(
-            f"--model: {reference} returned a {type(model).__name__}; it must return a "
+            f"--model: {reference} returned a {type(made).__name__}; it must return a "
             "bubbleproof.runtime.Model(stage=..., batch=..., loss_fn=...)"
         )
-    return model
+    return made
 
 
 def _module(place: str) -> ModuleType:
@@ -114,7 +115,10 @@ def _module(place: str) -> ModuleType:
             raise ValueError(f"--model: {place} cannot be imported; give a Python file")
         module = importlib.util.module_from_spec(specification)
         sys.modules[path.stem] = module
-        specification.loader.exec_module(module)
+        try:
+            specification.loader.exec_module(module)
+        except Exception as error:
+            raise ImportError(f"{place} cannot be imported: {error}", name=place) from error
         return module
     sys.path.insert(0, "")
     try:

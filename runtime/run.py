@@ -1,7 +1,6 @@
 """A schedule run for a few steps, with the timeline that its ops really had."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -13,53 +12,15 @@ from bubbleproof.runtime.agree import everywhere
 from bubbleproof.runtime.bytes import size_bytes, tensors_of
 from bubbleproof.runtime.clocks import behind_rank_0_ns
 from bubbleproof.runtime.load import load
-from bubbleproof.runtime.measure import link_ns
+from bubbleproof.runtime.measure import measured_links
 from bubbleproof.runtime.microbatches import Inputs, Targets
 from bubbleproof.runtime.model import Model
 from bubbleproof.runtime.version import INSTALLED, dotted
 from bubbleproof.schedules.intervals import Interval, measured_timeline
 from bubbleproof.schedules.placement import Placement
 from bubbleproof.schedules.program import Program, schedule_of
+from bubbleproof.schedules.run import Run
 from bubbleproof.schedules.schedule import Measured, Schedule
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What a few steps of a schedule came to.
-
-    Parameters
-    ----------
-    schedule
-        What was run.
-    steps
-        For each measured step its timeline.
-    losses
-        For each step, the first and unmeasured one included, the mean loss over all microbatches.
-    transfer_ns
-        For each two devices that exchange messages half a round trip of the largest of them.
-    peak_live
-        For each device the most activations that it held at once.
-    """
-
-    schedule: Schedule
-    steps: tuple[Measured, ...]
-    losses: tuple[float, ...]
-    transfer_ns: Mapping[tuple[int, int], int]
-    peak_live: tuple[int, ...]
-
-    @property
-    def makespans_ns(self) -> tuple[int, ...]:
-        """For each measured step the time from its first start to its last end."""
-        return tuple(max(end for row in each.ends for end in row) for each in self.steps)
-
-    def with_usual_step(self) -> Schedule:
-        """Return the schedule with the step of the median makespan, the smaller of two."""
-        order = sorted(range(len(self.steps)), key=self.makespans_ns.__getitem__)
-        return self.with_step(order[(len(order) - 1) // 2])
-
-    def with_step(self, step: int) -> Schedule:
-        """Return the schedule with the timeline of a measured step."""
-        return replace(self.schedule, measured=self.steps[step])
 
 
 def held_modules(model: Model, placement: Placement, device: torch.device) -> dict[int, Module]:
@@ -103,12 +64,10 @@ class Session:
         self.runtime = load(
             plan, modules, loss_fn=model.loss_fn, device=device, recorder=self.recorded.append
         )
+        self.modules = modules
         self.outputs_bytes: dict[int, int] = {}
         for stage, module in modules.items():
             module.register_forward_hook(_counter(self.outputs_bytes, stage))
-        self.optimizer = model.optimizer(
-            [parameter for module in modules.values() for parameter in module.parameters()]
-        )
 
     def run(self, *, steps: int, unit_ns: int) -> Run:
         """Train one step that is not measured and then some that are.
@@ -120,10 +79,13 @@ class Session:
         unit_ns
             Nanoseconds in one unit of the problem's time.
         """
-        losses = [self._step(0)]
+        optimizer = self.model.optimizer(
+            [parameter for each in self.modules.values() for parameter in each.parameters()]
+        )
+        losses = [self._step(0, optimizer)]
         own: list[list[Interval]] = []
         for step in range(1, 1 + steps):
-            losses.append(self._step(step))
+            losses.append(self._step(step, optimizer))
             own.append(list(self.recorded))
         offset = behind_rank_0_ns(self.device)
         shifted = [[_later(interval, offset) for interval in each] for each in own]
@@ -148,14 +110,14 @@ class Session:
             peak_live=tuple(peak for _, _, peak in everyone),
         )
 
-    def _step(self, step: int) -> float:
+    def _step(self, step: int, optimizer: torch.optim.Optimizer) -> float:
         """Train a step and return the sum of the losses that were made here."""
         inputs, targets = self.model.batch(step)
-        self.optimizer.zero_grad()
+        optimizer.zero_grad()
         everywhere(step, None)  # All begin together.
         self.recorded.clear()
         made = self.runtime.step(_inputs_on(inputs, self.device), _targets_on(targets, self.device))
-        self.optimizer.step()
+        optimizer.step()
         return float(torch.stack(made).sum()) if made else 0.0
 
 
@@ -176,7 +138,7 @@ def _counter(
 
 def _links(
     placement: Placement, outputs_bytes: Mapping[int, int], device: torch.device
-) -> dict[tuple[int, int], int]:
+) -> tuple[tuple[int, ...], ...]:
     """Return the time of the largest message between each two devices that exchange some."""
     sizes: dict[tuple[int, int], int] = {}
     made = {stage: size for each in everywhere(outputs_bytes, None) for stage, size in each.items()}
@@ -186,7 +148,7 @@ def _links(
             if ends[0] != ends[1]:
                 link = (min(ends), max(ends))
                 sizes[link] = max(made[stage], sizes.get(link, 0))
-    return {link: link_ns(link, size, device) for link, size in sorted(sizes.items())}
+    return measured_links(sizes, placement.devices, device)
 
 
 def _inputs_on(inputs: Inputs, device: torch.device) -> Inputs:

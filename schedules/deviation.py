@@ -1,6 +1,6 @@
 """A prediction held against a run: the measured timeline, and how far off each op kind was."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 from statistics import median
@@ -81,39 +81,35 @@ def deviation(schedule: Schedule) -> Deviation:
     return Deviation(predicted, _timeline(schedule, measured), tuple(_kinds(schedule, measured)))
 
 
-def remeasured(schedule: Schedule, *, transfer_ns: int | None = None) -> Problem:
+def remeasured(schedule: Schedule, *, transfer: Sequence[Sequence[int]] | None = None) -> Problem:
     """Return a schedule's problem with the times of its run: medians by stage and kind.
 
-    A kind that did not run on a stage keeps the time that the problem gives it. Ticks are
-    those of the run.
+    A kind that did not run on a stage keeps the time that the problem gives it.
 
     Parameters
     ----------
     schedule
         What was run, with its measured timeline.
-    transfer_ns
-        The time of a transfer in ticks of the run; None: what the problem says.
+    transfer
+        Times from device to device in ticks of the run; None: what the problem says.
 
     Raises
     ------
     ValueError
-        If nothing was measured, or the problem's own ticks do not divide those of the run.
+        If nothing was measured.
     """
     measured = _measured_of(schedule)
     problem = schedule.problem
-    if measured.ticks_per_unit % problem.cost.ticks_per_unit:
-        raise ValueError(
-            f"measured.ticks_per_unit: {measured.ticks_per_unit} is no multiple of the problem's "
-            f"{problem.cost.ticks_per_unit}; measure in finer ticks"
-        )
-    cost = problem.cost.in_ticks(measured.ticks_per_unit)
+    per_unit = lcm(problem.cost.ticks_per_unit, measured.ticks_per_unit)
+    factor = per_unit // measured.ticks_per_unit
+    cost = problem.cost.in_ticks(per_unit)
     times: dict[tuple[OpKind, int], list[int]] = {}
     pairs: dict[int, list[int]] = {}
     for device, block, ticks in _durations(schedule, measured):
         if isinstance(block, Pair):
-            pairs.setdefault(device, []).append(ticks)
+            pairs.setdefault(device, []).append(factor * ticks)
         else:
-            times.setdefault((block.kind, block.stage), []).append(ticks)
+            times.setdefault((block.kind, block.stage), []).append(factor * ticks)
 
     def of(kind: OpKind) -> tuple[int, ...]:
         return tuple(
@@ -133,7 +129,9 @@ def remeasured(schedule: Schedule, *, transfer_ns: int | None = None) -> Problem
                 _median(pairs[device]) if device in pairs else given
                 for device, given in enumerate(cost.pair)
             ),
-            transfer=cost.transfer if transfer_ns is None else transfer_ns,
+            transfer=cost.transfer
+            if transfer is None
+            else tuple(tuple(factor * ticks for ticks in row) for row in transfer),
         ),
     )
 
