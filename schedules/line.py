@@ -87,6 +87,7 @@ class Line:
         group.
         """
         n, first = self.microbatches, self.first_group
+        sends = [route.source == device for route in self.routes]
         ends = [route.send if route.source == device else route.receive for route in self.routes]
         steps: list[Step] = []
         for entry in self.parts[device]:
@@ -94,9 +95,15 @@ class Line:
                 stage, kind = ends[entry // n - first]
                 steps.append(Action(stage, kind, entry % n))
             elif isinstance(entry, list):
-                messages = tuple(Action(*ends[slot // n - first], slot % n) for slot in entry)
-                if len({message.kind in SENDS for message in messages}) > 1:
-                    steps.append(Group(messages))
+                messages: list[Action] = []
+                sent = 0
+                for slot in entry:
+                    route = slot // n - first
+                    stage, kind = ends[route]
+                    messages.append(Action(stage, kind, slot % n))
+                    sent += sends[route]
+                if 0 < sent < len(messages):
+                    steps.append(Group(tuple(messages)))
                 else:
                     steps += messages
             else:
@@ -118,7 +125,7 @@ def draw_line(schedule: Schedule) -> Line:
     _check_shape(schedule)
     problem, rows, starts = schedule.problem, schedule.rows, schedule.starts
     n, first = problem.total_microbatches, 3 * problem.stages
-    device_of = problem.placement.device_of_stage
+    holder = [device for device in problem.placement.device_of_stage for _ in range(3)]
     routes = _routes(problem)
     waits = _waits(problem.placement, routes, n)
     leaves = _leaves(routes, first, n)
@@ -128,6 +135,7 @@ def draw_line(schedule: Schedule) -> Line:
     there: list[int | None] = [None] * all_slots
     heads, free, awaited = [0] * len(rows), [0] * len(rows), [-1] * len(rows)
     parts: tuple[list[Entry], ...] = tuple([] for _ in rows)
+    ways = [(parts[route.source], parts[route.target], route.target, route.lag) for route in routes]
     # What can be next: the end of a block and the slot of its first op, or the time and the slot
     # of a transfer, each as one number.
     ahead: list[int] = []
@@ -155,7 +163,7 @@ def draw_line(schedule: Schedule) -> Line:
             continue
         time, slot = divmod(heappop(ahead), all_slots)
         if slot < blocks:
-            device = device_of[slot // n // 3]
+            device = holder[slot // n]
             head = heads[device]
             for op in slots[device][head]:
                 there[op] = time
@@ -167,11 +175,19 @@ def draw_line(schedule: Schedule) -> Line:
             free[device] = time
             standing.append(device)
             continue
-        route = routes[slot // n - first]
-        there[slot] = time + route.lag
-        _move(slot, parts[route.source], parts[route.target])
-        if awaited[route.target] == slot:
-            standing.append(route.target)
+        here, yonder, target, lag = ways[slot // n - first]
+        there[slot] = time + lag
+        last = here[-1]
+        # No other device has an entry that is the last of both.
+        if not yonder or yonder[-1] is not last:
+            here.append(slot)
+            yonder.append(slot)
+        elif isinstance(last, list):
+            last.append(slot)
+        elif isinstance(last, int):
+            here[-1] = yonder[-1] = [last, slot]
+        if awaited[target] == slot:
+            standing.append(target)
     stuck = [device for device, row in enumerate(rows) if heads[device] < len(row)]
     if stuck:
         raise DeadlockError(
@@ -184,19 +200,6 @@ def draw_line(schedule: Schedule) -> Line:
             + ("; ..." if len(stuck) > MOST_NAMED else "")
         )
     return Line(parts, routes, first, n)
-
-
-def _move(slot: int, source: list[Entry], target: list[Entry]) -> None:
-    """Put a transfer behind all that its two devices have in the line."""
-    last = source[-1]
-    # No other device has an entry that is the last of both.
-    if not target or target[-1] is not last:
-        source.append(slot)
-        target.append(slot)
-    elif isinstance(last, list):
-        last.append(slot)
-    elif isinstance(last, int):
-        source[-1] = target[-1] = [last, slot]
 
 
 def _routes(problem: Problem) -> tuple[Route, ...]:

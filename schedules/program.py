@@ -55,8 +55,7 @@ class Action(msgspec.Struct, frozen=True, order=True, gc=False):
         return f"{self.stage}{self.kind.value}{'' if self.microbatch is None else self.microbatch}"
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """Messages that a device posts together; prints as ``{0SEND_F1 0RECV_B0}``."""
 
     messages: tuple[Action, ...]

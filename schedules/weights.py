@@ -11,6 +11,8 @@ from enum import StrEnum
 from bubbleproof.schedules.ops import Op, OpKind, Pair, Row
 from bubbleproof.schedules.program import Action, ActionKind, Group, Step
 
+WITH_WEIGHTS = frozenset({OpKind.BACKWARD_WEIGHT, OpKind.BACKWARD})
+
 
 class Reduction(StrEnum):
     """When a device reduces a stage's gradients over its replicas in data parallelism."""
@@ -94,20 +96,25 @@ def _coming(row: Row, most: int) -> list[tuple[int, tuple[int, ...]]]:
     Each with the position of the block ahead of which it is so; none are behind the last block.
     """
     coming: list[tuple[int, tuple[int, ...]]] = []
-    soon: tuple[int, ...] = ()
+    soon: set[int] = set()
+    # For each stage twice the position of its next use; one more for a pair's second stage.
+    following: dict[int, int] = {}
     for position in range(len(row) - 1, -1, -1):
         block = row[position]
-        own = (block.stage,) if isinstance(block, Op) else _stages(block)
-        if len(own) > most:
-            raise ValueError(
-                f"{block} uses 2 stages at once, but at most {most} is unsharded; allow 2 or more"
-            )
-        if soon[: len(own)] == own:
-            continue
-        if not all(stage in soon for stage in own):
-            coming.append((position + 1, soon))
-        soon = (*own, *(stage for stage in soon if stage not in own))[:most]
-    coming.append((0, soon))
+        stages = (block.stage,) if isinstance(block, Op) else _stages(block)
+        if not soon.issuperset(stages):
+            if len(stages) > most:
+                raise ValueError(
+                    f"{block} uses 2 stages at once, but at most {most} is unsharded; "
+                    "allow 2 or more"
+                )
+            coming.append((position + 1, tuple(sorted(soon, key=following.__getitem__))))
+            soon.update(stages)
+        following[stages[-1]] = 2 * position + 1
+        following[stages[0]] = 2 * position
+        while len(soon) > most:
+            soon.remove(max(soon, key=following.__getitem__))
+    coming.append((0, tuple(sorted(soon, key=following.__getitem__))))
     coming.reverse()
     return coming
 
@@ -121,6 +128,6 @@ def _last_backward(row: Row) -> dict[int, int]:
     last: dict[int, int] = {}
     for position, block in enumerate(row):
         op = block if isinstance(block, Op) else block.backward
-        if op.kind in (OpKind.BACKWARD_WEIGHT, OpKind.BACKWARD):
+        if op.kind in WITH_WEIGHTS:
             last[op.stage] = position
     return last

@@ -10,6 +10,7 @@ in one step: one end, or those of a group.
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeAlias
 
 from bubbleproof.schedules.program import Action, ActionKind, Group
 from bubbleproof.verify.naming import microbatches_text
@@ -17,6 +18,15 @@ from bubbleproof.verify.reading import B, F, I, Reading
 
 KINDS = (ActionKind.SEND_F, ActionKind.RECV_F, ActionKind.SEND_B, ActionKind.RECV_B)
 SEND_F, RECV_F, SEND_B, RECV_B = range(4)
+NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
+
+Desk: TypeAlias = tuple[int, range, list[int], dict[int, int], bool]
+"""Where a device posts one kind of message of one stage.
+
+The code of microbatch 0, the microbatches that pass, the ends of the channel on this side, the
+first end of each code, and whether it is a SEND.
+"""
+
 NO_NEIGHBOUR, SAME_DEVICE = -1, -2
 """What stands for a link where there is none."""
 
@@ -145,27 +155,8 @@ def read_mail(reading: Reading) -> Mail:
     mail = _links(reading)
     mail.sent.extend([] for _ in mail.channels)
     mail.received.extend([] for _ in mail.channels)
-    step = 0
-    for device, row in enumerate(reading.rows):
-        entries: list[tuple[int, ...]] = []
-        for position, each in enumerate(row):
-            if isinstance(each, Action):
-                if each.kind.is_message:
-                    end = _post(mail, device, position, step, each)
-                    if end is not None:
-                        entries.append((end,))
-            elif isinstance(each, Group):
-                _check_group(mail, device, position, each)
-                ends = [
-                    _post(mail, device, position, step, message)
-                    for message in each.messages
-                    if message.kind.is_message
-                ]
-                counted = tuple(end for end in ends if end is not None)
-                if counted:
-                    entries.append(counted)
-            step += 1
-        mail.entries.append(entries)
+    for device in range(len(reading.rows)):
+        mail.entries.append(_post(mail, device))
     mail.partner.extend([NOBODY] * len(mail.code))
     partner = mail.partner
     for sent, received in zip(mail.sent, mail.received, strict=True):
@@ -200,34 +191,65 @@ def _links(reading: Reading) -> Mail:
     return Mail(reading, tuple(links), tuple(link_of), tuple(neighbour), tuple(channels))
 
 
-def _post(mail: Mail, device: int, position: int, step: int, action: Action) -> int | None:
-    """Number an end; None where it is no end of any message."""
+def _post(mail: Mail, device: int) -> list[tuple[int, ...]]:
+    """Number the ends of a row and return its entries; what is no end of any message is a stray."""
+    reading, code, step, is_send = mail.reading, mail.code, mail.step, mail.is_send
+    row, start = reading.rows[device], reading.offsets[device]
+    desks = _desks(mail, device)
+    entries: list[tuple[int, ...]] = []
+    for position in reading.messages[device]:
+        each = row[position]
+        if isinstance(each, Action):
+            messages: tuple[Action, ...] = (each,)
+        elif isinstance(each, Group):
+            messages = each.messages
+        else:
+            messages = ()
+        first = end = len(code)
+        for message in messages:
+            kind, microbatch = NUMBER_OF.get(message.kind), message.microbatch
+            if kind is None:
+                continue
+            desk = desks.get(4 * message.stage + kind)
+            if desk is None or microbatch is None or microbatch not in desk[1]:
+                mail.strays.append(_stray(mail, device, position, message))
+                continue
+            base, _, queue, firsts, send = desk
+            code.append(base + microbatch)
+            step.append(start + position)
+            is_send.append(send)
+            queue.append(end)
+            if firsts.setdefault(base + microbatch, end) != end:
+                mail.copies.append(end)
+            end += 1
+        if not 0 < len(messages) == end - first and isinstance(each, Group):
+            _check_group(mail, device, position, each)
+        if end > first:
+            entries.append((first,) if end == first + 1 else tuple(range(first, end)))
+    return entries
+
+
+def _desks(mail: Mail, device: int) -> dict[int, Desk]:
+    """Return for each ``4 x stage + kind`` of a device where its messages go."""
     reading = mail.reading
-    stage, kind, microbatch = action.stage, KINDS.index(action.kind), action.microbatch
-    if (
-        microbatch is None
-        or not 0 <= stage < reading.stages
-        or microbatch not in reading.window[stage]
-        or device != reading.layout.device_of_stage[stage]
-        or mail.link_of[4 * stage + kind] < 0
-    ):
-        mail.strays.append(_stray(mail, device, position, action))
-        return None
-    number = mail.link_of[4 * stage + kind]
-    end = len(mail.code)
-    code = number * reading.microbatches + microbatch
-    send = not kind & 1
-    mail.code.append(code)
-    mail.step.append(step)
-    mail.is_send.append(send)
-    (mail.sent if send else mail.received)[mail.links[number].channel].append(end)
-    if (mail.sends if send else mail.receives).setdefault(code, end) != end:
-        mail.copies.append(end)
-    return end
+    desks: dict[int, Desk] = {}
+    for stage, holder in enumerate(reading.layout.device_of_stage):
+        for kind in range(4) if holder == device else ():
+            number = mail.link_of[4 * stage + kind]
+            if number >= 0:
+                send = kind in (SEND_F, SEND_B)
+                desks[4 * stage + kind] = (
+                    number * reading.microbatches,
+                    reading.window[stage],
+                    (mail.sent if send else mail.received)[mail.links[number].channel],
+                    mail.sends if send else mail.receives,
+                    send,
+                )
+    return desks
 
 
 def _stray(mail: Mail, device: int, position: int, action: Action) -> Stray:
-    reading, stage, kind = mail.reading, action.stage, KINDS.index(action.kind)
+    reading, stage, kind = mail.reading, action.stage, NUMBER_OF[action.kind]
 
     def stray(rule: str, why: str) -> Stray:
         return Stray(rule, device, position, action, why)

@@ -56,6 +56,8 @@ def held(reading: Reading) -> tuple[Held, ...]:
             else []
         )
         for position, ops in enumerate(codes):
+            if not ops:
+                continue
             freed = 0
             for code in ops:
                 allocate, free = changes[code // n]

@@ -21,7 +21,8 @@ def pair(reading: Reading) -> Iterator[Violation]:
     problem = reading.problem
     for device, row in enumerate(reading.rows):
         banned: defaultdict[str, list[tuple[int, Pair]]] = defaultdict(list)
-        for position, block in enumerate(row):
+        for position in reading.pairs[device]:
+            block = row[position]
             if not isinstance(block, Pair):
                 continue
             forward, backward = block.forward, block.backward

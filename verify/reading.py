@@ -14,13 +14,14 @@ from typing import TypeAlias
 
 from bubbleproof.schedules.ops import Op, OpKind, Pair
 from bubbleproof.schedules.problem import Problem
-from bubbleproof.schedules.program import Program, Step
+from bubbleproof.schedules.program import Action, ActionKind, Program, Step
 from bubbleproof.schedules.quantity import Number, in_unit
 from bubbleproof.schedules.schedule import Schedule, Starts
 from bubbleproof.verify.layout import Layout, layout_as_given, layout_of_name, stages_of_name
 
 KINDS = (OpKind.FORWARD, OpKind.BACKWARD_INPUT, OpKind.BACKWARD_WEIGHT, OpKind.BACKWARD)
 F, I, W, B = range(4)  # noqa: E741
+ON_WEIGHTS = frozenset({ActionKind.UNSHARD, ActionKind.RESHARD, ActionKind.REDUCE_GRAD})
 FARTHEST_START = 2**53
 
 Need: TypeAlias = tuple[int, int, int]
@@ -60,6 +61,8 @@ class Reading:
         For each code its block.
     needs
         For each group what its ops wait for.
+    pairs, messages, on_weights
+        For each row the positions of pairs, of messages and groups, and of steps on weights.
     strangers
         Ops outside the problem.
     copies
@@ -81,6 +84,9 @@ class Reading:
     ticks: list[int]
     place: dict[int, int]
     needs: tuple[tuple[Need, ...], ...]
+    pairs: list[list[int]]
+    messages: list[list[int]]
+    on_weights: list[list[int]]
     strangers: list[Found]
     copies: list[Found]
     starts: list[int] | None
@@ -164,6 +170,9 @@ def read(plan: Schedule | Program, problem: Problem) -> Reading:
         ticks=[],
         place={},
         needs=_needs(problem, layout, first[-1], finer),
+        pairs=[[] for _ in plan.rows],
+        messages=[[] for _ in plan.rows],
+        on_weights=[[] for _ in plan.rows],
         strangers=[],
         copies=[],
         starts=_flat(starts, plan.rows, per_unit // plan.problem.cost.ticks_per_unit),
@@ -234,9 +243,9 @@ def _needs(
 
 
 def _number_ops(reading: Reading, finer: int) -> None:
-    """Fill in codes, ticks, place, strangers and copies."""
+    """Fill in codes, ticks, place, pairs, messages, steps on weights, strangers, copies."""
     problem, place, codes, window = reading.problem, reading.place, reading.codes, reading.window
-    cost = problem.cost
+    cost, ticks = problem.cost, reading.ticks
     ticks_of = [
         finer * ticks for each in zip(cost.F, cost.I, cost.W, cost.B, strict=True) for ticks in each
     ]
@@ -245,17 +254,25 @@ def _number_ops(reading: Reading, finer: int) -> None:
     holder = reading.layout.device_of_stage
     for device, row in enumerate(reading.rows):
         pair_ticks = cost.pair[device] if device < problem.devices else None
+        messages, on_weights = reading.messages[device], reading.on_weights[device]
+        number = reading.offsets[device] - 1
         for position, block in enumerate(row):
-            counted: tuple[int, ...] = ()
-            duration = 0
-            paired = False
+            number += 1
             if isinstance(block, Op):
                 ops: tuple[Op, ...] = (block,)
             elif isinstance(block, Pair):
                 ops = (block.forward, block.backward)
-                paired = True
+                reading.pairs[device].append(position)
             else:
-                ops = ()
+                codes.append(())
+                ticks.append(0)
+                if isinstance(block, Action) and block.kind in ON_WEIGHTS:
+                    on_weights.append(position)
+                else:
+                    messages.append(position)
+                continue
+            counted: tuple[int, ...] = ()
+            duration = 0
             for op in ops:
                 stage = op.stage
                 if not 0 <= stage < stages or op.microbatch not in window[stage]:
@@ -264,21 +281,21 @@ def _number_ops(reading: Reading, finer: int) -> None:
                 group = 4 * stage + number_of[op.kind]
                 duration += ticks_of[group]
                 code = group * microbatches + op.microbatch
-                earlier = place.setdefault(code, len(codes))
-                if earlier == len(codes) and code not in counted:
-                    counted += (code,)
+                earlier = place.setdefault(code, number)
+                if earlier == number and code not in counted:
+                    counted = (*counted, code)
                 elif (
-                    earlier < len(codes)
+                    earlier < number
                     and device == holder[stage]
                     and (reading.where(earlier)[0] != device)
                 ):
                     reading.copies.append(Found(*reading.where(earlier), op))
                     codes[earlier] = tuple(other for other in codes[earlier] if other != code)
-                    place[code] = len(codes)
-                    counted += (code,)
+                    place[code] = number
+                    counted = (*counted, code)
                 else:
                     reading.copies.append(Found(device, position, op))
-            codes.append(counted)
-            if paired and pair_ticks is not None:
+            if len(ops) > 1 and pair_ticks is not None:
                 duration = finer * pair_ticks
-            reading.ticks.append(duration)
+            codes.append(counted)
+            ticks.append(duration)

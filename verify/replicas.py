@@ -81,8 +81,9 @@ def _reductions(reading: Reading) -> dict[int, dict[int, tuple[int, Action]]]:
     found: dict[int, dict[int, tuple[int, Action]]] = {}
     if not copied:
         return found
-    for device, row in enumerate(reading.rows):
-        for position, step in enumerate(row):
+    for device, positions in enumerate(reading.on_weights):
+        for position in positions:
+            step = reading.rows[device][position]
             if (
                 isinstance(step, Action)
                 and step.kind is ActionKind.REDUCE_GRAD

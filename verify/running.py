@@ -44,9 +44,15 @@ def run(reading: Reading) -> Run:
         device = ready.pop()
         block, stop, now = heads[device], offsets[device + 1], free[device]
         while block < stop:
+            ops = codes[block]
+            if not ops:
+                starts[block] = now
+                now = ends[block] = now + ticks[block]
+                block += 1
+                continue
             start = now
             awaited = -1
-            for code in codes[block]:
+            for code in ops:
                 for one, other, lag in needs[code // n]:
                     source = find(code + one)
                     if source is None:

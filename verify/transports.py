@@ -35,7 +35,8 @@ class Plan:
     Parameters
     ----------
     rows
-        For each device, in order, p for posting portion p and ~p for waiting until it is done.
+        For each device, in order, p for posting portion p and ~p for standing until it is done,
+        and posting it before where it is not posted yet.
     ends
         For each portion its ends.
     portion
@@ -99,7 +100,7 @@ def plan_of(mail: Mail, transport: Transport) -> Plan:
     behind = [NONE] * len(ends)
     match transport:
         case Transport.BUFFERED | Transport.RENDEZVOUS:
-            rows = [[item for p in own for item in (p, ~p)] for own in posts]
+            rows = [[~p for p in own] for own in posts]
         case Transport.PAIR_FIFO | Transport.RANK_FIFO:
             queues: dict[tuple[int, int], list[int]] = {}
             for p, device in enumerate(device_of):
@@ -123,9 +124,17 @@ def plan_of(mail: Mail, transport: Transport) -> Plan:
 def run(plan: Plan) -> Standstill | None:
     """Run a plan as far as it goes; None where everything is done at the end."""
     rows, ends, behind, device_of = plan.rows, plan.ends, plan.behind, plan.device
-    partners, waits, portion_of = plan.partner, plan.waits, plan.portion
-    lacking = [sum(waits[end] for end in each) for each in ends]
-    count = len(lacking)
+    waits, portion_of = plan.waits, plan.portion
+    # For each end the portion that waits for its own to be open.
+    taker_of = [
+        NONE if partner == NOBODY or not waits[partner] else portion_of[partner]
+        for partner in plan.partner
+    ]
+    count = len(ends)
+    lacking = list(map(len, ends))
+    for end, waiting in enumerate(waits):
+        if not waiting:
+            lacking[portion_of[end]] -= 1
     posted, is_open, is_done = bytearray(count), bytearray(count), bytearray(count)
     is_front, is_awaited = bytearray(b"\1") * count, bytearray(count)
     for portion in behind:
@@ -140,26 +149,20 @@ def run(plan: Plan) -> Standstill | None:
         stop = len(row)
         while head < stop:
             item = row[head]
-            if item < 0:
-                if not is_done[~item]:
-                    is_awaited[~item] = 1
-                    break
-                head += 1
-                continue
-            head += 1
-            posted[item] = 1
-            if is_front[item]:
-                opening.append(item)
+            reached = item if item >= 0 else ~item
+            if not posted[reached]:
+                posted[reached] = 1
+                if is_front[reached]:
+                    opening.append(reached)
             while opening:
                 portion = opening.pop()
                 is_open[portion] = 1
                 finished = [] if lacking[portion] else [portion]
                 for end in ends[portion]:
-                    partner = partners[end]
-                    if partner != NOBODY and waits[partner]:
-                        taker = portion_of[partner]
-                        lacking[taker] -= 1
-                        if not lacking[taker] and is_open[taker]:
+                    taker = taker_of[end]
+                    if taker != NONE:
+                        left = lacking[taker] = lacking[taker] - 1
+                        if not left and is_open[taker]:
                             finished.append(taker)
                 for each in finished:
                     is_done[each] = 1
@@ -170,6 +173,10 @@ def run(plan: Plan) -> Standstill | None:
                         is_front[following] = 1
                         if posted[following]:
                             opening.append(following)
+            if item < 0 and not is_done[reached]:
+                is_awaited[reached] = 1
+                break
+            head += 1
         heads[device] = head
     if all(is_done):
         return None

@@ -73,9 +73,9 @@ def left_open(reading: Reading) -> Iterator[Violation]:
 def _steps(reading: Reading) -> list[Step]:
     return [
         Step(device, position, step)
-        for device, row in enumerate(reading.rows)
-        for position, step in enumerate(row)
-        if isinstance(step, Action) and not step.kind.is_message
+        for device, positions in enumerate(reading.on_weights)
+        for position in positions
+        if isinstance(step := reading.rows[device][position], Action)
     ]
 
 
@@ -113,18 +113,19 @@ def _uses(reading: Reading, steps: list[Step]) -> Iterator[Violation]:
             at = reading.offsets[step.device] + step.position
             switches[step.action.stage].append((at, step.action.kind is ActionKind.UNSHARD))
     early: dict[int, list[tuple[int, int]]] = {}
-    n = reading.microbatches
+    codes_per_stage = 4 * reading.microbatches
     # Codes are in the order of the rows, as the switches are.
+    for of_stage in switches.values():
+        of_stage.append((len(reading.codes), False))
+        of_stage.reverse()
     whole = [False] * reading.stages
-    reached = [0] * reading.stages
+    until = [of_stage[-1][0] for of_stage in switches.values()]
     for block, codes in enumerate(reading.codes):
         for code in codes:
-            stage = code // n // 4
-            of_stage, at = switches[stage], reached[stage]
-            while at < len(of_stage) and of_stage[at][0] < block:
-                whole[stage] = of_stage[at][1]
-                at += 1
-            reached[stage] = at
+            stage = code // codes_per_stage
+            while until[stage] < block:
+                _, whole[stage] = switches[stage].pop()
+                until[stage] = switches[stage][-1][0]
             if not whole[stage]:
                 early.setdefault(stage, []).append((block, code))
     for stage, found in sorted(early.items()):
