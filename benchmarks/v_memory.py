@@ -175,9 +175,8 @@ def _print_no_bubble(most_devices: int) -> None:
 
 def _print_periods(times: tuple[int, int, int], devices: int, step: int) -> None:
     work = 2 * sum(times)
-    print(
-        f"\nF, I, W = {times}, {devices} devices:\n\n| period | idle % | least, chunks |\n|---|---|---|"
-    )
+    print(f"\nF, I, W = {times}, {devices} devices:\n")
+    print("| period | idle % | least, chunks |\n|---|---|---|")
     before = 0
     for period in range(work, work + work // 4 + 1, step):
         least = least_memory(_steady_of(times, period), devices)[-1]

@@ -1,5 +1,7 @@
 """The exact least memory of V schedules against a model of the same question that is searched."""
 
+from itertools import pairwise
+
 import pytest
 from ortools.sat.python import cp_model
 from v_memory import Steady, least_memory
@@ -100,7 +102,7 @@ def test_v_min_has_the_least_memory_without_idle_time() -> None:
 def test_a_longer_period_needs_no_more_memory_and_a_deeper_v_no_less() -> None:
     """Monotone in both, and never below what Little's law asks for."""
     tables = [least_memory(Steady(1, 1, 1, 0, period), 12) for period in range(6, 11)]
-    for shorter, longer in zip(tables, tables[1:], strict=False):
+    for shorter, longer in pairwise(tables):
         assert all(a >= b for a, b in zip(shorter, longer, strict=True))
     for period, table in enumerate(tables, 6):
         assert table == sorted(table)
