@@ -8,7 +8,7 @@ from typing import TypeAlias
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import OpKind
-from bubbleproof.schedules.placement import Placement, loop, parse_placement, v
+from bubbleproof.schedules.placement import Placement, linear, loop, parse_placement, v
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.words import Words
 
@@ -138,7 +138,7 @@ def placement_of(device_of_stage: tuple[int, ...], devices: int) -> Placement:
     """
     chunks, rest = divmod(len(device_of_stage), devices)
     named = [] if rest or not chunks else [loop(devices, chunks), v(devices)]
-    for placement in named:
+    for placement in (linear(devices), *named):
         if placement.device_of_stage == device_of_stage:
             return placement
     return parse_placement({"device_of_stage": list(device_of_stage)}, devices)

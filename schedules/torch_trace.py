@@ -76,7 +76,7 @@ def read_trace(path: AnyPath) -> Trace:
         where there is one, the line and column.
     """
     source = read_source(path)
-    events, rank = _decoded(source)
+    events, rank = decoded(source)
     ranges = [
         event
         for event in events
@@ -164,7 +164,14 @@ def _without_first(intervals: Sequence[Interval], skip: int) -> list[Interval]:
     return [each for times in of_op.values() for each in times[min(skip, len(times) - 1) :]]
 
 
-def _decoded(source: Source) -> tuple[list[_Event], int | None]:
+def decoded(source: Source) -> tuple[list[_Event], int | None]:
+    """Return the events of a trace, and its rank where it says one.
+
+    Raises
+    ------
+    ValueError
+        If the text is cut off, no JSON or no trace.
+    """
     data = source.text.encode()
     try:
         if source.text.lstrip().startswith("["):

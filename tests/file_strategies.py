@@ -10,7 +10,7 @@ from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import Block, Op, OpKind, Pair
 from bubbleproof.schedules.placement import Placement, explicit, parse_placement
 from bubbleproof.schedules.problem import Objective, Problem
-from bubbleproof.schedules.schedule import Bound, Schedule, Status
+from bubbleproof.schedules.schedule import Bound, Measured, Schedule, Status
 
 AMOUNTS = st.one_of(
     st.integers(0, 50),
@@ -105,6 +105,12 @@ def schedules(draw: st.DrawFn) -> Schedule:
         terms=st.dictionaries(TEXTS, ticks, max_size=3),
     )
     claimed = draw(st.booleans())
+    measured = Measured(
+        starts=starts,
+        ends=tuple(tuple(start + draw(st.integers(0, 99)) for start in row) for row in starts),
+        ticks_per_unit=draw(st.sampled_from([1, 7, 10**9])),
+        source=draw(TEXTS),
+    )
     return Schedule(
         problem=problem,
         rows=rows,
@@ -114,6 +120,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
         bound=bound if claimed else None,
         status=draw(st.sampled_from([None, Status.FEASIBLE, Status.UNKNOWN])),
         proof=tuple(draw(st.lists(bounds, max_size=2))),
+        measured=draw(st.sampled_from([None, measured])),
     )
 
 
