@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from bubbleproof.runtime.executor import Executor
+from bubbleproof.runtime.failure import PeerError, first_failure
 from bubbleproof.runtime.microbatches import (
     Inputs,
     Targets,
@@ -94,7 +96,20 @@ class Runtime:
         ------
         ValueError
             If what this device needs is missing or cannot be split.
+        PeerError
+            If the step failed since it did so on another process, with that one's error.
         """
+        try:
+            return self._step(inputs, targets, keywords)
+        except Exception as error:
+            first = first_failure(error)
+            if first is None:
+                raise
+            raise PeerError(f"{first} (this is rank {dist.get_rank()})") from error
+
+    def _step(
+        self, inputs: Inputs | None, targets: Targets | None, keywords: Mapping[str, object]
+    ) -> list[Tensor]:
         number = self.program.problem.total_microbatches
         arguments: Sequence[tuple[Tensor, ...]] = [()] * number
         expected: list[object] | None = None

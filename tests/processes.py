@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,7 +48,10 @@ class World:
         for rank, line in enumerate(self.lines):
             if not line.poll(PATIENCE_S):
                 raise TimeoutError(f"rank {rank} does not answer")
-            answers.append(line.recv())
+            try:
+                answers.append(line.recv())
+            except EOFError as gone:
+                answers.append(gone)
         return answers
 
     def results(
@@ -62,12 +66,17 @@ class World:
         return results
 
 
+def forking() -> ForkServerContext:
+    """Return a context in which torch is imported once, by what processes are forked from."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["bubbleproof.runtime"])
+    return context
+
+
 @contextmanager
 def world(size: int) -> Generator[World]:
     """Start processes, and end them."""
-    context = get_context("forkserver")
-    # Torch is imported once, by the server that the processes are forked from.
-    context.set_forkserver_preload(["bubbleproof.runtime"])
+    context = forking()
     with TemporaryDirectory() as folder:
         meeting = str(Path(folder) / "meeting")
         pipes = [context.Pipe() for _ in range(size)]
