@@ -1,4 +1,4 @@
-"""The command line: solve, family, compare, frontier, verify, repair, show, export.
+"""The command line: solve, family, compare, frontier, verify, repair, show, export, profile, run.
 
 Exit status: 0 fine; 1 an honest no (a rule is broken, no schedule exists); 2 the input could not
 be used, with one line that says where, what and what would be right; 130 after Ctrl-C.
@@ -40,6 +40,7 @@ from bubbleproof.arguments import (
     Workers,
 )
 from bubbleproof.frontier_command import frontier
+from bubbleproof.run_commands import profile, run
 from bubbleproof.steps import (
     BROKEN_PIPE,
     FINE,
@@ -397,6 +398,8 @@ def export(
 
 
 app.command(frontier)
+app.command(profile)
+app.command(run)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

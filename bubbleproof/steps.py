@@ -142,8 +142,8 @@ def say_if_guessed(file: Path, problem: "Problem") -> None:
         )
 
 
-def write(value: "Schedule | Program", output: Path) -> None:
-    """Write a schedule or a program; the extension decides the form."""
+def write(value: "Problem | Schedule | Program", output: Path) -> None:
+    """Write a problem, a schedule or a program; the extension decides the form."""
     from bubbleproof.schedules.io import save
 
     with usable():
