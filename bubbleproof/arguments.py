@@ -77,6 +77,15 @@ ForAllN = Annotated[
         "a periodic schedule, too.",
     ),
 ]
+SolveAllN = Annotated[
+    bool,
+    Parameter(
+        name="--all-n",
+        negative=(),
+        help="Find a schedule for every number of microbatches: a prologue, a kernel that repeats, "
+        "an epilogue, with a bound for every n. -o writes it as a periodic schedule (.json).",
+    ),
+]
 TransportName = Annotated[
     Literal["all", "buffered", "rendezvous", "pair-fifo", "rank-fifo"],
     Parameter(name="--transport", help="How messages move; what is valid ends under all."),

@@ -34,6 +34,7 @@ from bubbleproof.arguments import (
     ScheduleFile,
     Seed,
     ShowMeasured,
+    SolveAllN,
     TargetName,
     TimeLimit,
     TransportName,
@@ -60,6 +61,7 @@ from bubbleproof.steps import (
     say_if_guessed,
     say_if_of_other_times,
     search,
+    solved_for_every_n,
     usable,
     verified_for_every_n,
     write,
@@ -93,6 +95,7 @@ def solve(
     workers: Workers = None,
     seed: Seed = 0,
     certificate: ProofFolder = None,
+    all_n: SolveAllN = False,
     as_json: AsJson = False,
 ) -> int:
     """Find the schedule with the least bubble and prove how far it can be from the best.
@@ -105,11 +108,22 @@ def solve(
 
     asked = read_problem(problem)
     if output is not None:
-        require_place(output, SCHEDULE_FORMS, problem)
+        require_place(output, (".json",) if all_n else SCHEDULE_FORMS, problem)
     if certificate is not None:
+        if all_n:
+            raise Refusal("--certificate: proves a bound for one n; leave --all-n out")
         require_certifiable(problem, asked, certificate)
     began = time.monotonic()
     try:
+        if all_n:
+            return solved_for_every_n(
+                asked,
+                output,
+                time_limit=time_limit,
+                workers=workers,
+                seed=seed,
+                as_json=as_json,
+            )
         result = search(asked, output, time_limit=time_limit, workers=workers, seed=seed)
     except NoScheduleError as error:
         if as_json:

@@ -1,4 +1,4 @@
-"""What ``bubbleproof verify --all-n`` decides: a schedule's repeating middle, for every n."""
+"""Schedules for every n on the command line: what is found, and what is decided of it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,9 @@ from bubbleproof.schedules.periodic_words import PERIODIC_FORMAT, periodic_of_wo
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.words import is_object
+from bubbleproof.solver.every_n import EveryN as Solved
+from bubbleproof.solver.lines import Line, in_words
+from bubbleproof.solver.pace import Pace
 from bubbleproof.verify.every_n import EveryN
 
 
@@ -92,3 +95,65 @@ def answer_of(verdict: EveryN) -> Json:
         "failing": verdict.failing,
         "report": answers.of_report(verdict.report),
     }
+
+
+def solved_summary(solved: Solved, verdict: EveryN) -> RenderableType:
+    """Return what a search for every n has found and proven, with the verdict on it."""
+    problem = solved.periodic.problem
+    chains = len(problem.placement.chains)
+    n = "n" if chains == 1 else f"n / {chains}"
+    unit = f" {problem.time_unit}" if problem.time_unit else ""
+    what = problem.objective.value
+    first = solved.rounds * chains + problem.total_microbatches - chains * min(problem.microbatches)
+    lines = [
+        Text(f"{solved.status.value}: from n = {first} on, {what} at most", "bold"),
+        Text(f"  {_line(problem, solved.pace)}{unit}, with {n} rounds"),
+        Text(f"and no schedule takes less than\n  {_line(problem, solved.bound)}{unit}"),
+        Text(f"  {solved.bound.text}"),
+        Text(f"gap for very many microbatches: {solved.gap:.2%}"),
+    ]
+    for step, ticks in solved.none_below:
+        each = f"{step} microbatch{'es' if step > 1 else ''} of each chain"
+        lines.append(
+            Text(f"no kernel with {each} repeats faster than every {problem.time(ticks)}{unit}")
+        )
+    return Group(*lines, "", summary(verdict, solved.periodic))
+
+
+def solved_answer(solved: Solved, verdict: EveryN) -> Json:
+    """Return the object that ``solve --all-n --json`` prints, in the problem's unit."""
+    periodic = solved.periodic
+    problem = periodic.problem
+    return {
+        "status": solved.status.value,
+        "minimized": problem.objective.value,
+        "first": periodic.first,
+        "period": periodic.period,
+        "rounds_from": solved.rounds,
+        "objective": _line_answer(problem, solved.pace),
+        "bound": {
+            **_line_answer(problem, solved.bound),
+            "name": solved.bound.name,
+            "device": solved.bound.device,
+            "text": solved.bound.text,
+        },
+        "gap": solved.gap,
+        "kernel": [list(map(str, row)) for row in periodic.kernel],
+        "no_kernel_below": {str(step): problem.time(ticks) for step, ticks in solved.none_below},
+        "seconds": round(solved.seconds, 3),
+        "source": periodic.source,
+        "valid": verdict.valid,
+        "unrolled": verdict.unrolled,
+    }
+
+
+def _line(problem: Problem, line: Line | Pace) -> str:
+    unit = problem.cost.ticks_per_unit
+    constant = line.constant / unit
+    sign = "-" if constant < 0 else "+"
+    return f"{in_words(line.per_round / unit)} x rounds {sign} {in_words(abs(constant))}"
+
+
+def _line_answer(problem: Problem, line: Line | Pace) -> dict[str, Json]:
+    unit = problem.cost.ticks_per_unit
+    return {"per_round": float(line.per_round / unit), "constant": float(line.constant / unit)}

@@ -122,6 +122,37 @@ def verified_for_every_n(file: Path, problem: Path | None, *, as_json: bool) -> 
     return FINE if every.valid else NO
 
 
+def solved_for_every_n(
+    problem: "Problem",
+    output: Path | None,
+    *,
+    time_limit: float,
+    workers: int | None,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Find a schedule for every n, judge it for every n, and write it."""
+    from bubbleproof import periodics
+    from bubbleproof.schedules.periodic_words import save_periodic
+    from bubbleproof.solver.every_n import solve_every_n
+    from bubbleproof.verify.every_n import verify_every_n
+
+    with terminable(), usable():
+        solved = solve_every_n(problem, time_limit_s=time_limit, workers=workers, seed=seed)
+        if output is not None:
+            save_periodic(solved.periodic, output)
+    verdict = verify_every_n(solved.periodic)
+    if as_json:
+        put_json(periodics.solved_answer(solved, verdict))
+    else:
+        put(periodics.solved_summary(solved, verdict))
+        hint = "to keep the schedule: bubbleproof solve --all-n ... -o periodic.json"
+        say(hint if output is None else f"written: {output}")
+    if solved.interrupted:
+        return INTERRUPTED
+    return FINE if verdict.valid else NO
+
+
 def say_if_of_other_times(file: Path, problem: Path | None, verdict: "Report") -> None:
     """Point to --order-only where only the start times do not fit another problem."""
     if problem is not None and not TIMES.isdisjoint(v.rule for v in verdict.violations):

@@ -13,6 +13,7 @@ What is found is tried for a few numbers of repetitions; ``verify_every_n`` prov
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import TypeAlias
 
 from bubbleproof.schedules.ops import OpKind, Row, ops_of
@@ -57,7 +58,9 @@ Cut: TypeAlias = tuple[Window, ...]
 """A window for each device."""
 
 
-def periodic_of(schedule: Schedule, *, most_step: int | None = None) -> Periodic | None:
+def periodic_of(
+    schedule: Schedule, *, most_step: int | None = None, deadline: float | None = None
+) -> Periodic | None:
     """Return a schedule as prologue, kernel and epilogue; None where no kernel is found.
 
     Where the schedule repeats something, unrolling the result to the schedule's own number of
@@ -71,6 +74,8 @@ def periodic_of(schedule: Schedule, *, most_step: int | None = None) -> Periodic
     most_step
         The most microbatches of each chain in a kernel. None: whatever the schedule repeats, and
         up to 4 where it repeats nothing.
+    deadline
+        ``time.monotonic()`` at which the best so far is returned; None: all is tried.
 
     Raises
     ------
@@ -102,6 +107,8 @@ def periodic_of(schedule: Schedule, *, most_step: int | None = None) -> Periodic
                 # What is repeated most often is the middle; what is by chance comes after it.
                 cuts.sort(key=lambda cut: -_most(problem, rows, cut, step))
             for cut in cuts:
+                if deadline is not None and monotonic() > deadline:
+                    return None if best is None else best[2]
                 found = _tried(problem, rows, cut, step)
                 if found is None:
                     continue
