@@ -15,6 +15,7 @@ from torch.nn import Module
 
 from bubbleproof.runtime import replicas
 from bubbleproof.runtime.agree import all_or_none, everywhere
+from bubbleproof.runtime.data_parallel import follow_program
 from bubbleproof.runtime.executor import Executor, Loss, Overlap
 from bubbleproof.runtime.stage import Live, Recorder, Stage
 from bubbleproof.runtime.step import Runtime
@@ -64,7 +65,8 @@ def load(
     stage_modules
         The modules of this device's stages, by stage, or in ascending order of stages. A forward
         returns a tensor or a tuple of tensors, and the next stage of the chain takes these. Copies
-        of the same weights (bidirectional placements) are made equal to the original here.
+        of the same weights (bidirectional placements) are made equal to the original here. Weights
+        may be sharded over pipelines by torch's ``fully_shard``, on the device mesh of these.
     loss_fn
         Makes a scalar of the last stage's output and a microbatch's target. Needed where a chain
         ends.
@@ -112,6 +114,7 @@ def load(
         _require_processes(placement, dist.get_world_size(group))
         require_backend(INSTALLED, dist.get_backend(group), placement.stages_of_device)
         modules = _by_stage(stage_modules, placement, rank)
+        follow_program(modules, program)
         if loss_fn is None and any(placement.following[stage] is None for stage in modules):
             raise ValueError(f"loss_fn: missing on rank {rank}, where a chain ends")
         return program, modules

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
 from bubbleproof.runtime.stage import Stage
@@ -163,13 +164,13 @@ class Sum:
             for index, parameter in enumerate(first):
                 if not parameter.requires_grad:
                     continue
-                total = _gradient(parameter)
+                total = _held(_gradient(parameter))
                 for copy in others:
-                    total += _gradient(copy[index])
+                    total += _held(_gradient(copy[index]))
                 if self.among is not None:
                     dist.all_reduce(total, group=self.among)
                 for copy in others:
-                    _gradient(copy[index]).copy_(total)
+                    _held(_gradient(copy[index])).copy_(total)
 
     def finish(self) -> None:
         """Have nothing open: a sum is over when ``reduce`` returns."""
@@ -182,15 +183,20 @@ def _gradient(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
+def _held(tensor: Tensor) -> Tensor:
+    """Return the part of a tensor that this process holds; all of it where it is not sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def _spread(here: Sequence[Module], source: int, among: ProcessGroup | None) -> None:
     """Make the copies of all devices, and then those on this device, equal to the original."""
     with torch.no_grad():
         if among is not None:
             for _, tensor in _tensors(here[0]):
-                dist.broadcast(tensor, source, group=among)
+                dist.broadcast(_held(tensor), source, group=among)
         for module in here[1:]:
             for (_, ours), (_, theirs) in zip(_tensors(here[0]), _tensors(module), strict=True):
-                theirs.copy_(ours)
+                _held(theirs).copy_(_held(ours))
 
 
 def _subgroup(devices: Sequence[int], group: ProcessGroup | None) -> ProcessGroup:
