@@ -11,8 +11,12 @@ it returns train::
 from bubbleproof.runtime.version import INSTALLED
 
 # isort: split
+from bubbleproof.runtime.ahead import step_ahead
+from bubbleproof.runtime.data_parallel import average_gradients
 from bubbleproof.runtime.load import load
 from bubbleproof.runtime.model import Model
+from bubbleproof.runtime.optimizer import Outcome, PostValidatedOptimizer, Validation
+from bubbleproof.runtime.rollback import Rollback
 from bubbleproof.runtime.stage import Interval, Live, Recorder, Reducer, Stage
 from bubbleproof.runtime.step import Runtime
 
@@ -21,9 +25,15 @@ __all__ = [
     "Interval",
     "Live",
     "Model",
+    "Outcome",
+    "PostValidatedOptimizer",
     "Recorder",
     "Reducer",
+    "Rollback",
     "Runtime",
     "Stage",
+    "Validation",
+    "average_gradients",
     "load",
+    "step_ahead",
 ]
