@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from bruteforce import least_objective
 from hypothesis import given, settings
@@ -247,7 +248,8 @@ def steps(figure: Figure) -> list[tuple[float, float]]:
     """Return the corners of the curve in a picture."""
     (axes,) = figure.axes
     (curve,) = [line for line in axes.lines if line.get_gid() == "curve"]
-    return [(float(x), float(y)) for x, y in zip(*curve.get_data(), strict=True)]
+    memory, times = (np.asarray(values, float) for values in curve.get_data())
+    return list(zip(memory.tolist(), times.tolist(), strict=True))
 
 
 def test_the_picture_is_the_curve(small: Frontier, tmp_path: Path) -> None:
@@ -259,13 +261,13 @@ def test_the_picture_is_the_curve(small: Frontier, tmp_path: Path) -> None:
     assert drawn[:-1] == [(p.memory, p.objective) for p in small.points]
     assert drawn[-1][1] == small.points[-1].objective
     (axes,) = figure.axes
-    marks = {line.get_gid(): line.get_xdata() for line in axes.lines}
-    assert list(marks["proven optimal"]) == [point.memory for point in small.points]
+    marks = {line.get_gid(): np.asarray(line.get_xdata(), float).tolist() for line in axes.lines}
+    assert marks["proven optimal"] == [point.memory for point in small.points]
     assert "best found" not in marks
     names = {text.get_text() for text in axes.texts}
     assert "zb_h1" in names
     (floor,) = [item for item in axes.collections if isinstance(item, PolyCollection)]
-    corners = {(float(x), float(y)) for x, y in floor.get_paths()[0].vertices}
+    corners = {(x, y) for x, y in np.asarray(floor.get_paths()[0].vertices, float).tolist()}
     assert {(point.memory, point.objective) for point in small.points} <= corners
 
 
