@@ -10,6 +10,7 @@ import training_data_parallel as pipelines
 from processes import World, world
 
 import bubbleproof as bp
+from bubbleproof.runtime.rollback import Rollback
 from bubbleproof.schedules import families
 from bubbleproof.schedules.lower import lower
 from bubbleproof.schedules.program import Action, ActionKind, Program
@@ -100,12 +101,20 @@ def test_a_reduction_goes_on_beside_the_tail(four: World) -> None:
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["averaged", "sharded"])
+def test_a_sum_of_losses_is_averaged_over_pipelines_only(four: World, sharded: bool) -> None:
+    """Where losses are not scaled, gradients are so many times those of their mean."""
+    schedule = schedule_of("dualpipe", "bidirectional")
+    assert max(four.results(pipelines.train_on_sums, schedule, sharded)) <= 1e-12
+
+
+@pytest.mark.parametrize("rollback", Rollback)
+@pytest.mark.parametrize("sharded", [False, True], ids=["averaged", "sharded"])
 def test_steps_are_post_validated_with_the_norm_of_all_pipelines(
-    four: World, sharded: bool
+    four: World, sharded: bool, rollback: Rollback
 ) -> None:
     """AdamW with steps kept and redone, to 1e-12 of one process."""
     schedule = schedule_of("zb_h2", "linear")
-    assert max(four.results(pipelines.train_with_steps, schedule, sharded)) <= 1e-12
+    assert max(four.results(pipelines.train_with_steps, schedule, sharded, rollback)) <= 1e-12
 
 
 def test_a_program_without_reductions_is_refused(four: World) -> None:

@@ -22,6 +22,7 @@ from bubbleproof.runtime import Runtime, load
 from bubbleproof.runtime.ahead import step_ahead
 from bubbleproof.runtime.data_parallel import average_gradients
 from bubbleproof.runtime.optimizer import Outcome, PostValidatedOptimizer
+from bubbleproof.runtime.rollback import Rollback
 from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import Op
 from bubbleproof.schedules.problem import Problem
@@ -58,8 +59,8 @@ def accumulate(whole: Mapping[int, nn.Module], problem: Problem, step: int) -> N
     torch.autograd.backward(torch.stack(losses).mean())
 
 
-def gradient_error(runtime: Runtime, whole: Mapping[int, nn.Module]) -> float:
-    """Return the largest difference of a gradient of this device's stages."""
+def gradient_error(runtime: Runtime, whole: Mapping[int, nn.Module], scale: float) -> float:
+    """Return the largest difference of a gradient of this device's stages, the others scaled."""
     worst = 0.0
     replica_of = runtime.program.problem.placement.replica_of
     for stage, held in runtime.stages.items():
@@ -67,7 +68,7 @@ def gradient_error(runtime: Runtime, whole: Mapping[int, nn.Module]) -> float:
         for ours, theirs in zip(held.submod.parameters(), reference, strict=True):
             assert ours.grad is not None
             assert theirs.grad is not None
-            worst = max(worst, float((_whole(ours.grad) - theirs.grad).abs().max()))
+            worst = max(worst, float((_whole(ours.grad) - scale * theirs.grad).abs().max()))
     return worst
 
 
@@ -98,7 +99,7 @@ def shard(modules: Mapping[int, nn.Module], *, nested: bool = False, reshard: bo
         fully_shard(module, mesh=mesh()["pipeline"], reshard_after_forward=reshard)
 
 
-def errors(runtime: Runtime, pipeline: int) -> float:
+def errors(runtime: Runtime, pipeline: int, scale: float = 1.0) -> float:
     """Run three steps, of which two add up, and return the largest difference of a gradient."""
     plan, worst = runtime.program, 0.0
     whole = whole_stages(plan.problem)
@@ -106,7 +107,7 @@ def errors(runtime: Runtime, pipeline: int) -> float:
         accumulate(whole, plan.problem, step)
         inputs, targets = batch(10 * step + pipeline, plan.problem.total_microbatches)
         runtime.step(inputs, targets)
-        worst = max(worst, gradient_error(runtime, whole))
+        worst = max(worst, gradient_error(runtime, whole, scale))
         if step == 1:
             for module in (*whole.values(), *(each.submod for each in runtime.stages.values())):
                 module.zero_grad()
@@ -132,6 +133,18 @@ def train_averaged(rank: int, plan: Schedule | Program) -> float:
     runtime = load(plan, modules, loss_fn=loss_of, group=pipeline_group())
     average_gradients(runtime, copies_group())
     return errors(runtime, pipeline)
+
+
+def train_on_sums(rank: int, plan: Schedule, sharded: bool) -> float:
+    """Train on the sum of the losses of a pipeline; compare with as many times their mean."""
+    device, pipeline = divmod(rank, PIPELINES)
+    modules = modules_of(plan.problem.placement, device)
+    if sharded:
+        shard(modules)
+    runtime = load(plan, modules, loss_fn=loss_of, scale_losses=False, group=pipeline_group())
+    if not sharded:
+        average_gradients(runtime, copies_group())
+    return errors(runtime, pipeline, scale=plan.problem.total_microbatches)
 
 
 def train_beside_a_late_pipeline(
@@ -184,7 +197,9 @@ def refused(rank: int, plan: Schedule | Program, wrapped: str) -> str:
     return ""
 
 
-def train_with_steps(rank: int, plan: Schedule | Program, sharded: bool) -> float:
+def train_with_steps(
+    rank: int, plan: Schedule | Program, sharded: bool, rollback: Rollback
+) -> float:
     """Train with post-validated steps, and return the largest difference of a parameter."""
     device, pipeline = divmod(rank, PIPELINES)
     placement, number = plan.problem.placement, plan.problem.total_microbatches
@@ -197,7 +212,9 @@ def train_with_steps(rank: int, plan: Schedule | Program, sharded: bool) -> floa
     whole = whole_stages(plan.problem)
     held = [parameter for module in modules.values() for parameter in module.parameters()]
     theirs = [parameter for module in whole.values() for parameter in module.parameters()]
-    optimizer = PostValidatedOptimizer(AdamW(held, lr=0.05), max_norm=0.5, group=norms())
+    optimizer = PostValidatedOptimizer(
+        AdamW(held, lr=0.05), max_norm=0.5, group=norms(), rollback=rollback
+    )
     reference = AdamW(theirs, lr=0.05)
     outcomes: set[Outcome] = set()
     for step in range(8):
