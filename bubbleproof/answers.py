@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Bound, Status
 from bubbleproof.schedules.simulate import Timeline
@@ -25,6 +26,24 @@ def of_result(result: Result) -> Json:
         "seconds": round(result.seconds, 3),
         "source": result.source,
         "proof": [_bound(bound, result.problem) for bound in result.proof],
+        **_forms(result),
+    }
+
+
+def _forms(result: Result) -> dict[str, Json]:
+    """Return how the backwards run, and what all in one form give, where that is a choice."""
+    if result.problem.backward is not Backward.FREE:
+        return {}
+    time = result.problem.time
+    return {
+        "backwards": {backward.value: count for backward, count in result.backwards.items()},
+        "forms": {
+            form.backward.value: {
+                "objective": time(form.objective_ticks),
+                "bound": time(form.bound_ticks),
+            }
+            for form in result.forms
+        },
     }
 
 

@@ -1,6 +1,6 @@
 """What the command line shows people: summaries and tables. Prints nothing itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubbleproof.faults import faults
+from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import Pair
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.program import Program
@@ -29,6 +30,7 @@ def summary(result: Result, report: Report) -> RenderableType:
         ("objective", f"{problem.objective.value} {_time(problem, result.objective_ticks)}"),
         ("bound", f"{_time(problem, result.bound_ticks)}, gap {percent(result.gap)}"),
         *_measures(timeline),
+        *_forms(result),
         ("source", result.source),
         ("published", _against(result)),
         ("checked", _checked(report)),
@@ -202,6 +204,19 @@ def _status(result: Result) -> str:
     if result.status is Status.OPTIMAL:
         return f"optimal: no valid schedule has a smaller {objective}"
     return f"feasible, not proven: a {objective} up to {percent(result.gap)} smaller may exist"
+
+
+def _forms(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield how the backwards run, and what all in one form give, where that is a choice."""
+    if result.problem.backward is not Backward.FREE:
+        return
+    chosen = result.backwards
+    parts = [f"{chosen[Backward.FUSED]} fused, {chosen[Backward.SPLIT]} split"]
+    for form in result.forms:
+        proven = form.objective_ticks == form.bound_ticks
+        time = _time(result.problem, form.objective_ticks)
+        parts.append(f"all {form.backward.value}: {time}{' (optimal)' if proven else ''}")
+    yield "backwards", "; ".join(parts)
 
 
 def _against(result: Result) -> str:

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from bubbleproof.schedules import families
+from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import Pair, Row
 from bubbleproof.schedules.periodic import unroll
 from bubbleproof.schedules.periodic_search import periodic_of
@@ -20,7 +21,7 @@ from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.limits import shortages, within_limits
 from bubbleproof.solver.relaxation import device_bound
-from bubbleproof.solver.result import NoScheduleError, Progress, Result
+from bubbleproof.solver.result import Form, NoScheduleError, Progress, Result
 from bubbleproof.solver.retime import least_span_starts, objective_of
 from bubbleproof.solver.scale import may_pair, model_size
 
@@ -37,6 +38,7 @@ _TUNING_SHARE_ALONE = 0.6
 _TUNING_LEAST_S = 0.5
 _BOUNDING_SHARE = 0.15
 _COMPILING_SHARE = 0.6
+_FORM_SHARE = 0.2
 _SHORT_SHARE = 0.4
 _SOLVING_SHARE = 0.7
 _QUICK_BLOCKS = 20_000
@@ -106,6 +108,7 @@ def solve(
         if start is not None:
             search.offer(start.rows, start.source, start.starts)
         search.try_families()
+        search.try_forms(threads, seed)
         search.try_lists()
         search.try_device_bounds()
         search.try_tuned(threads, seed)
@@ -192,6 +195,7 @@ class _Search:
         self._objective = 0
         self._family: str | None = None
         self._family_objective: int | None = None
+        self._forms: tuple[Form, ...] = ()
 
     @property
     def _closed(self) -> bool:
@@ -222,6 +226,33 @@ class _Search:
     @property
     def _quick(self) -> bool:
         return self._problem.stages * self._problem.total_microbatches * 3 <= _QUICK_BLOCKS
+
+    def try_forms(self, workers: int, seed: int) -> None:
+        """Where the backward is free, solve with all fused and with all split first.
+
+        Each is a schedule to improve on by mixing them, and each has a proof of its own.
+        """
+        if self._problem.backward is not Backward.FREE or self._closed:
+            return
+        for backward in (Backward.FUSED, Backward.SPLIT):
+            left = self._deadline - monotonic()
+            if left < _TUNING_LEAST_S:
+                return
+            try:
+                answer = solve(
+                    replace(self._problem, backward=backward),
+                    time_limit_s=_FORM_SHARE * left,
+                    workers=workers,
+                    seed=seed,
+                )
+            except NoScheduleError:
+                continue  # This form alone does not fit; mixed with the other it may.
+            form = Form(backward, answer.objective_ticks, answer.bound_ticks)
+            self._forms = (*self._forms, form)
+            source = f"{answer.source}, all backwards {backward.value}"
+            self.offer(answer.schedule.rows, source, answer.schedule.starts)
+            if answer.interrupted:
+                raise KeyboardInterrupt
 
     def try_lists(self) -> None:
         """Take list schedules until the bound is met or their share of the time is spent.
@@ -438,4 +469,5 @@ class _Search:
             interrupted=interrupted,
             family=self._family,
             family_objective_ticks=self._family_objective,
+            forms=self._forms,
         )

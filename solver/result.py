@@ -1,7 +1,10 @@
 """What solve returns: a schedule, a bound, and what they prove together."""
 
+from collections import Counter
 from dataclasses import dataclass
 
+from bubbleproof.schedules.cost import Backward
+from bubbleproof.schedules.ops import OpKind, ops_of
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.quantity import Number
 from bubbleproof.schedules.schedule import Bound, Schedule, Status
@@ -42,6 +45,23 @@ class NoScheduleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """What one form of the backward gives where the problem leaves the choice, in ticks.
+
+    Parameters
+    ----------
+    backward
+        All fused, or all split.
+    objective_ticks, bound_ticks
+        The best schedule found in this form, and the bound on all in this form.
+    """
+
+    backward: Backward
+    objective_ticks: int
+    bound_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """The best schedule found and what is proven of it.
 
@@ -55,6 +75,8 @@ class Result:
         Whether Ctrl-C ended the search.
     family, family_objective_ticks
         The best published family that fits the limits, and its objective; None where none does.
+    forms
+        Where the backward is free, what all fused and all split backwards give.
     """
 
     timeline: Timeline
@@ -62,6 +84,7 @@ class Result:
     interrupted: bool = False
     family: str | None = None
     family_objective_ticks: int | None = None
+    forms: tuple[Form, ...] = ()
 
     @property
     def schedule(self) -> Schedule:
@@ -104,6 +127,17 @@ class Result:
         """``optimal`` only where the bound equals the objective, else ``feasible``."""
         optimal = self.objective_ticks == self.bound_ticks
         return Status.OPTIMAL if optimal else Status.FEASIBLE
+
+    @property
+    def backwards(self) -> dict[Backward, int]:
+        """How many backwards the schedule fuses, and how many it splits."""
+        kinds = Counter(
+            op.kind for row in self.schedule.rows for block in row for op in ops_of(block)
+        )
+        return {
+            Backward.FUSED: kinds[OpKind.BACKWARD],
+            Backward.SPLIT: kinds[OpKind.BACKWARD_INPUT],
+        }
 
     @property
     def source(self) -> str:
