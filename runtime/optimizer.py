@@ -227,8 +227,8 @@ class PostValidatedOptimizer:
     def validate(self) -> Validation | None:
         """Compare the step with the norm of all gradients, and put it right where it was wrong.
 
-        Waits for the last device in the order to come to its step.
-        Called again it returns the same.
+        Waits for the last device in the order to come to its step. Called again it returns the
+        same.
 
         Returns
         -------
