@@ -9,22 +9,31 @@ from rich.text import Text
 from bubbleproof import answers, report
 from bubbleproof.answers import Json
 from bubbleproof.schedules.files import read_source
-from bubbleproof.schedules.io import load_schedule
+from bubbleproof.schedules.io import load_schedule_or_program
 from bubbleproof.schedules.markup import parse_json
 from bubbleproof.schedules.periodic import Periodic
+from bubbleproof.schedules.periodic_cut import periodic_programs_of
+from bubbleproof.schedules.periodic_program import PeriodicProgram
 from bubbleproof.schedules.periodic_search import periodic_of
-from bubbleproof.schedules.periodic_words import PERIODIC_FORMAT, periodic_of_words
+from bubbleproof.schedules.periodic_words import (
+    PERIODIC_FORMAT,
+    PERIODIC_PROGRAM_FORMAT,
+    periodic_of_words,
+    periodic_program_of_words,
+)
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.program import Program
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.words import is_object
 from bubbleproof.solver.every_n import EveryN as Solved
 from bubbleproof.solver.lines import Line, in_words
 from bubbleproof.solver.pace import Pace
 from bubbleproof.verify.every_n import EveryN
+from bubbleproof.verify.every_n_program import verify_program_every_n
 
 
-def load(path: Path, problem: Problem | None) -> Periodic | Schedule:
-    """Read a periodic schedule, or a schedule in which one may be found.
+def load(path: Path, problem: Problem | None) -> Periodic | PeriodicProgram | Schedule | Program:
+    """Read a periodic schedule or program, or a schedule or program in which one may be found.
 
     What comes through a pipe can be read once only, and is taken for a schedule.
 
@@ -35,15 +44,18 @@ def load(path: Path, problem: Problem | None) -> Periodic | Schedule:
         microbatches beside the one that is given.
     """
     if not path.is_file():
-        return load_schedule(path, problem)
+        return load_schedule_or_program(path, problem)
     source = read_source(path)
     words = parse_json(source) if source.text.lstrip().startswith("{") else None
-    if not is_object(words) or words.get("format") != PERIODIC_FORMAT:
-        return load_schedule(path, problem)
+    form = words.get("format") if is_object(words) else None
+    if form not in (PERIODIC_FORMAT, PERIODIC_PROGRAM_FORMAT):
+        return load_schedule_or_program(path, problem)
     if problem is not None:
         raise source.of("a periodic schedule is judged on its own problem; leave --problem out")
     try:
-        return periodic_of_words(words)
+        if form == PERIODIC_FORMAT:
+            return periodic_of_words(words)
+        return periodic_program_of_words(words)
     except ValueError as error:
         raise source.of(error) from None
 
@@ -51,6 +63,15 @@ def load(path: Path, problem: Problem | None) -> Periodic | Schedule:
 def found(schedule: Schedule) -> Periodic | None:
     """Return the repeating middle of a valid schedule, if it has one; as its order runs."""
     return periodic_of(replace(schedule, starts=None))
+
+
+def proven(program: Program) -> tuple[PeriodicProgram, EveryN] | None:
+    """Return what repeats in a valid program, messages included, if that serves every n."""
+    for periodic in periodic_programs_of(program):
+        verdict = verify_program_every_n(periodic)
+        if verdict.valid:
+            return periodic, verdict
+    return None
 
 
 def numbers(verdict: EveryN) -> str:
@@ -61,7 +82,7 @@ def numbers(verdict: EveryN) -> str:
     return f"n = {', '.join(map(str, first))}, ..."
 
 
-def summary(verdict: EveryN, periodic: Periodic) -> RenderableType:
+def summary(verdict: EveryN, periodic: Periodic | PeriodicProgram) -> RenderableType:
     """Return the verdict with the kernel that it rests on, or where a rule is broken first."""
     if not verdict.valid:
         lines: list[RenderableType] = [
@@ -70,7 +91,8 @@ def summary(verdict: EveryN, periodic: Periodic) -> RenderableType:
         if verdict.cycle:
             lines.append(Text(f"these wait for each other in turn: {', '.join(verdict.cycle)}"))
         return Group(*lines, report.verdict(verdict.report, verdict.judged))
-    lines = [Text(f"valid for every {numbers(verdict)}", "bold")]
+    arriving = ", under every transport" if isinstance(periodic, PeriodicProgram) else ""
+    lines = [Text(f"valid for every {numbers(verdict)}{arriving}", "bold")]
     lines.append(
         Text(
             f"by induction: {verdict.unrolled} unrollings judged, n = {verdict.first} to "

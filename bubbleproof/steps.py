@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from bubbleproof.terminal import put, put_json, say, shown, terminable
 
 if TYPE_CHECKING:
+    from bubbleproof.schedules.periodic import Periodic
+    from bubbleproof.schedules.periodic_program import PeriodicProgram
     from bubbleproof.schedules.problem import Problem
     from bubbleproof.schedules.program import Program
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.solver.result import Progress, Result
+    from bubbleproof.verify.every_n import EveryN
     from bubbleproof.verify.report import Report
 
 FINE, NO, UNUSABLE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
@@ -95,26 +98,53 @@ def renumbered_into(file: Path, loaded: "Schedule | Program", output: Path) -> "
 def verified_for_every_n(file: Path, problem: Path | None, *, as_json: bool) -> int:
     """Judge a periodic schedule, or the one that a schedule repeats, for every n."""
     from bubbleproof import periodics
+    from bubbleproof.schedules.periodic_program import PeriodicProgram
+    from bubbleproof.schedules.program import Program
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.verify.every_n import verify_every_n
+    from bubbleproof.verify.every_n_program import verify_program_every_n
+    from bubbleproof.verify.program_rules import verify_program
     from bubbleproof.verify.rules import verify as judge
 
     asked = None if problem is None else read_problem(problem)
     with usable():
         periodic = periodics.load(file, asked)
-    if isinstance(periodic, Schedule):
+    if isinstance(periodic, (Schedule, Program)):
         say_if_guessed(file, periodic.problem)
-        verdict = judge(periodic)
+        of_program = isinstance(periodic, Program)
+        verdict = verify_program(periodic) if of_program else judge(periodic)
         if not verdict.valid:
             say(f"{file}: no kernel is looked for, since it is not valid as it stands")
             return judged(verdict, periodic)
+    if isinstance(periodic, Program):
+        repeated = periodics.proven(periodic)
+        if repeated is None:
+            say(
+                f"{file}: valid for its own n, and not proven for others: nothing in it repeats "
+                "with its messages; more microbatches may do, or the ops without messages"
+            )
+            return NO
+        return told_for_every_n(repeated[1], repeated[0], as_json=as_json)
+    if isinstance(periodic, Schedule):
         found = periodics.found(periodic)
         if found is None:
             say(f"{file}: valid for its own n, but nothing in it repeats; more microbatches may do")
             return NO
         periodic = found
     with usable(f"{file}: "):
-        every = verify_every_n(periodic)
+        if isinstance(periodic, PeriodicProgram):
+            every = verify_program_every_n(periodic)
+        else:
+            every = verify_every_n(periodic)
+    return told_for_every_n(every, periodic, as_json=as_json)
+
+
+def told_for_every_n(
+    every: "EveryN", periodic: "Periodic | PeriodicProgram", *, as_json: bool
+) -> int:
+    """Tell a verdict for every n."""
+    from bubbleproof import periodics
+
     if as_json:
         put_json(periodics.answer_of(every))
     else:

@@ -1,19 +1,31 @@
 """A periodic schedule as a file (``bubbleproof.periodic/1``), and back, without loss.
 
+A periodic program (``bubbleproof.periodic-program/1``) has the same fields; its rows hold messages,
+groups and steps on weights as well.
+
 The file's problem has the microbatches of the prologue and epilogue alone; rows are written as
 those of a schedule, with microbatches counted within their chain.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
 from bubbleproof.schedules.files import AnyPath, read_source, write_file
 from bubbleproof.schedules.markup import json_text, parse_json
-from bubbleproof.schedules.ops import Block, Row, parse_block
+from bubbleproof.schedules.ops import parse_block
 from bubbleproof.schedules.periodic import Periodic
-from bubbleproof.schedules.problem import MOST_OPS
+from bubbleproof.schedules.periodic_program import PeriodicProgram
+from bubbleproof.schedules.problem import MOST_OPS, Problem
 from bubbleproof.schedules.problem_words import problem_of_words, words_of_problem
+from bubbleproof.schedules.program import parse_step
 from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.words import count, fields, is_list, text
 
 PERIODIC_FORMAT = "bubbleproof.periodic/1"
+PERIODIC_PROGRAM_FORMAT = "bubbleproof.periodic-program/1"
+
+Item = TypeVar("Item")
+"""What a row holds: blocks, or any steps."""
 
 _FIELDS = ("format", "problem", "source", "step", "prologue", "kernel", "epilogue")
 
@@ -35,8 +47,8 @@ def load_periodic(path: AnyPath) -> Periodic:
         raise source.of(error) from None
 
 
-def save_periodic(periodic: Periodic, path: AnyPath) -> None:
-    """Write a periodic schedule as JSON, whole or not at all.
+def save_periodic(periodic: Periodic | PeriodicProgram, path: AnyPath) -> None:
+    """Write a periodic schedule or program as JSON, whole or not at all.
 
     Raises
     ------
@@ -46,8 +58,8 @@ def save_periodic(periodic: Periodic, path: AnyPath) -> None:
     write_file(path, json_text(words_of_periodic(periodic)).encode())
 
 
-def words_of_periodic(periodic: Periodic) -> dict[str, object]:
-    """Return what a file says of a periodic schedule.
+def words_of_periodic(periodic: Periodic | PeriodicProgram) -> dict[str, object]:
+    """Return what a file says of a periodic schedule or program.
 
     Raises
     ------
@@ -55,7 +67,7 @@ def words_of_periodic(periodic: Periodic) -> dict[str, object]:
         If a number of the problem has no finite decimal text.
     """
     words: dict[str, object] = {
-        "format": PERIODIC_FORMAT,
+        "format": PERIODIC_FORMAT if isinstance(periodic, Periodic) else PERIODIC_PROGRAM_FORMAT,
         "problem": words_of_problem(periodic.problem),
     }
     if periodic.source:
@@ -77,6 +89,38 @@ def periodic_of_words(words: object) -> Periodic:
         or steps as chains; the message has the field.
     """
     given = fields(words, PERIODIC_FORMAT, _FIELDS, "a periodic schedule")
+    problem, step = _problem_and_step(given)
+    return Periodic(
+        problem=problem,
+        step=step,
+        prologue=_rows(given.get("prologue"), "prologue", parse_block),
+        kernel=_rows(given.get("kernel"), "kernel", parse_block),
+        epilogue=_rows(given.get("epilogue"), "epilogue", parse_block),
+        source=text(given.get("source", ""), "source"),
+    )
+
+
+def periodic_program_of_words(words: object) -> PeriodicProgram:
+    """Read a periodic program from what a file says.
+
+    Raises
+    ------
+    ValueError
+        As ``periodic_of_words``.
+    """
+    given = fields(words, PERIODIC_PROGRAM_FORMAT, _FIELDS, "a periodic program")
+    problem, step = _problem_and_step(given)
+    return PeriodicProgram(
+        problem=problem,
+        step=step,
+        prologue=_rows(given.get("prologue"), "prologue", parse_step),
+        kernel=_rows(given.get("kernel"), "kernel", parse_step),
+        epilogue=_rows(given.get("epilogue"), "epilogue", parse_step),
+        source=text(given.get("source", ""), "source"),
+    )
+
+
+def _problem_and_step(given: Mapping[str, object]) -> tuple[Problem, tuple[int, ...]]:
     if given.get("problem") is None:
         raise ValueError("problem is missing; put what the schedule is for into it")
     try:
@@ -85,41 +129,32 @@ def periodic_of_words(words: object) -> Periodic:
         raise ValueError(f"in problem: {error}") from None
     step = given.get("step", 1)
     if is_list(step):
-        each = tuple(count(item, f"step[{i}]", 1, MOST_OPS) for i, item in enumerate(step))
-    else:
-        each = (count(step, "step", 1, MOST_OPS),) * len(problem.placement.chains)
-    return Periodic(
-        problem=problem,
-        step=each,
-        prologue=_rows(given.get("prologue"), "prologue"),
-        kernel=_rows(given.get("kernel"), "kernel"),
-        epilogue=_rows(given.get("epilogue"), "epilogue"),
-        source=text(given.get("source", ""), "source"),
-    )
+        return problem, tuple(count(x, f"step[{i}]", 1, MOST_OPS) for i, x in enumerate(step))
+    return problem, (count(step, "step", 1, MOST_OPS),) * len(problem.placement.chains)
 
 
-def _texts(rows: tuple[Row, ...]) -> list[list[str]]:
+def _texts(rows: Sequence[Sequence[object]]) -> list[list[str]]:
     return [list(map(str, row)) for row in rows]
 
 
-def _rows(value: object, where: str) -> tuple[Row, ...]:
+def _rows(value: object, where: str, parse: Callable[[str], Item]) -> tuple[tuple[Item, ...], ...]:
     if not is_list(value):
         raise ValueError(
             f'{where}: a list with one row for each device is expected, as [["0F0", "0B0"], ...]'
         )
-    return tuple(_row(row, f"{where}[{device}]") for device, row in enumerate(value))
+    return tuple(_row(row, f"{where}[{device}]", parse) for device, row in enumerate(value))
 
 
-def _row(value: object, where: str) -> Row:
+def _row(value: object, where: str, parse: Callable[[str], Item]) -> tuple[Item, ...]:
     if not is_list(value):
         raise ValueError(f"{where}: a list of ops is expected, not {shown(value)}")
-    return tuple(_block(item, f"{where}[{index}]") for index, item in enumerate(value))
+    return tuple(_item(item, f"{where}[{index}]", parse) for index, item in enumerate(value))
 
 
-def _block(value: object, where: str) -> Block:
+def _item(value: object, where: str, parse: Callable[[str], Item]) -> Item:
     if not isinstance(value, str):
         raise ValueError(f"{where}: {shown(value)} is no op; write one, as 2F0")
     try:
-        return parse_block(value)
+        return parse(value)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None

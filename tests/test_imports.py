@@ -7,6 +7,7 @@ DATA = {
     "memory",
     "ops",
     "periodic",
+    "periodic_program",
     "placement",
     "problem",
     "program",

@@ -3,13 +3,15 @@
 The theorem, its proof and the words used here are in SPEC.md, "For every n".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
 from bubbleproof.schedules.ops import Block, Op, OpKind, Pair, Row
 from bubbleproof.schedules.periodic import Periodic
+from bubbleproof.schedules.placement import Placement
+from bubbleproof.schedules.program import Program
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.report import Report
 from bubbleproof.verify.rules import verify
@@ -19,7 +21,10 @@ Key: TypeAlias = tuple[int, OpKind, int]
 the microbatch modulo the step."""
 
 Node: TypeAlias = int
-"""A block of the kernels, counted through all devices."""
+"""A block of the kernels, or what is posted in them, counted through all devices."""
+
+Plan: TypeAlias = Schedule | Program
+"""What is judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class EveryN:
     report
         The verdict there; of the last unrolling that was judged where all are valid.
     judged
-        The schedule of that verdict.
+        The schedule or program of that verdict.
     """
 
     first: int
@@ -58,7 +63,7 @@ class EveryN:
     cycle: tuple[str, ...]
     failing: int | None
     report: Report
-    judged: Schedule
+    judged: Plan
 
     @property
     def valid(self) -> bool:
@@ -77,30 +82,50 @@ def verify_every_n(periodic: Periodic) -> EveryN:
     ValueError
         If an unrolling that has to be looked at is larger than a problem may be.
     """
-    schedule, report = _judged(periodic, 0)
-    repetitions = 0
-    last = 1
+
+    def judged(repetitions: int) -> tuple[Schedule, Report]:
+        schedule = _unrolled(periodic, repetitions)
+        return schedule, verify(schedule)
+
+    return by_induction(periodic, judged, lambda: enough(periodic))
+
+
+def by_induction(
+    periodic: Periodic,
+    judged: Callable[[int], tuple[Plan, Report]],
+    last: Callable[[], tuple[int, tuple[str, ...]]],
+) -> EveryN:
+    """Judge unrollings one by one up to a number of repetitions that decides for all.
+
+    Parameters
+    ----------
+    periodic
+        What is unrolled.
+    judged
+        Returns for a number of repetitions the unrolling, with the verdict on it.
+    last
+        Returns how many repetitions decide, and a cycle of the kernel if it has one; asked only
+        where no repetition and one are valid, so that each op and its inputs are there once.
+    """
+    plan, report = judged(0)
+    repetitions, most = 0, 1
     cycle: tuple[str, ...] = ()
-    while report.valid and repetitions < last:
+    while report.valid and repetitions < most:
         repetitions += 1
-        schedule, report = _judged(periodic, repetitions)
+        plan, report = judged(repetitions)
         if repetitions == 1 and report.valid:
-            # From here on each op and its inputs are there once, which what follows relies on.
-            last, cycle = _enough(periodic)
+            most, cycle = last()
+    if report.valid and cycle:
+        raise AssertionError(f"{', '.join(cycle)} wait for each other, but every rule holds")
     return EveryN(
         first=sum(periodic.problem.microbatches),
         period=sum(periodic.step),
         unrolled=repetitions + 1,
         cycle=cycle,
-        failing=None if report.valid else sum(schedule.problem.microbatches),
+        failing=None if report.valid else sum(plan.problem.microbatches),
         report=report,
-        judged=schedule,
+        judged=plan,
     )
-
-
-def _judged(periodic: Periodic, repetitions: int) -> tuple[Schedule, Report]:
-    schedule = _unrolled(periodic, repetitions)
-    return schedule, verify(schedule)
 
 
 def _unrolled(periodic: Periodic, repetitions: int) -> Schedule:
@@ -137,15 +162,15 @@ def _unrolled(periodic: Periodic, repetitions: int) -> Schedule:
     return Schedule(replace(problem, microbatches=counts), tuple(rows), source=periodic.source)
 
 
-def _enough(periodic: Periodic) -> tuple[int, tuple[str, ...]]:
+def enough(periodic: Periodic) -> tuple[int, tuple[str, ...]]:
     """Return how many repetitions have to be judged, and a cycle that all of them cannot avoid.
 
     Where there is a cycle, so many repetitions hold all of it.
     """
     kernel = Kernel(periodic)
-    climbs, closed = _longest(len(kernel.blocks), kernel.waits)
+    climbs, closed = longest(len(kernel.blocks), kernel.waits)
     if closed:
-        return _copies(kernel, closed), tuple(str(kernel.blocks[wait.block]) for wait in closed)
+        return copies_that_hold(closed), tuple(str(kernel.blocks[wait.block]) for wait in closed)
     climb = max(climbs, default=0)
     ahead = max((wait.distance for wait in kernel.waits), default=0)
     from_prologue = max(
@@ -159,13 +184,8 @@ class Kernel:
     """The kernels of all devices: their blocks, and which waits for which how many copies on."""
 
     def __init__(self, periodic: Periodic) -> None:
-        placement = periodic.problem.placement
-        self._step = [periodic.step[chain] for chain in _chain_of(periodic)]
-        self._before: dict[int, int] = {}
-        self._after: dict[int, int] = {}
-        for chain in placement.chains:
-            for one, other in pairwise(chain):
-                self._before[other], self._after[one] = one, other
+        self._step = steps_of_stages(periodic)
+        self._before, self._after = neighbours(periodic.problem.placement)
         self.blocks: list[Block] = [block for row in periodic.kernel for block in row]
         self._place: dict[Key, tuple[Node, int]] = {}
         for node, block in enumerate(self.blocks):
@@ -224,13 +244,24 @@ def _rows(kernel: Sequence[Row]) -> Iterator[Wait]:
         first = end
 
 
-def _chain_of(periodic: Periodic) -> list[int]:
+def steps_of_stages(periodic: Periodic) -> list[int]:
+    """Return for each stage how many microbatches a repetition adds to its chain."""
     placement = periodic.problem.placement
-    chain_of = [0] * len(placement.device_of_stage)
-    for index, chain in enumerate(placement.chains):
+    steps = [0] * len(placement.device_of_stage)
+    for step, chain in zip(periodic.step, placement.chains, strict=True):
         for stage in chain:
-            chain_of[stage] = index
-    return chain_of
+            steps[stage] = step
+    return steps
+
+
+def neighbours(placement: Placement) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the stage before and the stage after each stage in its chain, where there is one."""
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    for chain in placement.chains:
+        for one, other in pairwise(chain):
+            before[other], after[one] = one, other
+    return before, after
 
 
 def _ops(block: Block) -> tuple[Op, ...]:
@@ -241,7 +272,7 @@ def _makes(kind: OpKind) -> OpKind:
     return OpKind.BACKWARD_INPUT if kind is OpKind.BACKWARD else kind
 
 
-def _longest(nodes: int, waits: Sequence[Wait]) -> tuple[list[int], list[Wait]]:
+def longest(nodes: int, waits: Sequence[Wait]) -> tuple[list[int], list[Wait]]:
     """Return for each node how far on a way of waits to it leads at most, or a cycle.
 
     The cycle is one whose distances add up to 0 or more. A way is longer the farther on it leads
@@ -279,7 +310,7 @@ def _cycle_at(node: Node, last: Sequence[Wait | None]) -> list[Wait]:
     return way[seen[node] :][::-1]
 
 
-def _copies(kernel: Kernel, cycle: Sequence[Wait]) -> int:
+def copies_that_hold(cycle: Sequence[Wait]) -> int:
     """Return how many copies hold a cycle, closed by the way back along a row."""
     copy = lowest = highest = 0
     for wait in cycle:
