@@ -66,11 +66,15 @@ class Executor(_PipelineScheduleRuntime):
     ) -> None:
         """Put the program in place of a schedule that torch would lower."""
         problem = program.problem
-        super().__init__(list(stages), problem.total_microbatches, loss, scale_grads=False)
+        number = problem.total_microbatches
+        super().__init__(list(stages), number, self._loss_of, scale_grads=False)
+        self.loss = loss
+        self.targets: Sequence[object] = ()
+        # Torch runs the loss once, on its target 0, to find shapes. It takes tensors only, so what
+        # it is given are the places of targets, which may be anything.
+        self.places = [torch.tensor(place, device="cpu") for place in range(number)]
         self.held = tuple(stages)
         self.weight = weight
-        # Torch would take a device without the loss for one that runs forwards only.
-        self._has_backward = True
         self.pipeline_order_with_comms = torch_actions(program)
         numbers = torch_numbers(problem.placement)
         devices = dict(zip(numbers, problem.placement.device_of_stage, strict=True))
@@ -100,11 +104,11 @@ class Executor(_PipelineScheduleRuntime):
         losses: dict[int, torch.Tensor] = {}
 
         def root(output: object, microbatch: int) -> torch.Tensor:
-            assert targets is not None
-            loss = self._compute_loss(output, targets[microbatch])
+            loss = self._loss_of(output, self.places[microbatch])
             losses[microbatch] = loss.detach()
             return loss * self.weight
 
+        self.targets = () if targets is None else targets
         for stage in self.held:
             stage.has_backward = True
             stage.clear_runtime_states()
@@ -117,12 +121,17 @@ class Executor(_PipelineScheduleRuntime):
         self._step_microbatches(
             list(arguments),
             [dict(each) for each in keywords],
-            None if targets is None else list(targets),
+            self.places,
             return_outputs=False,
         )
         for reducer in reducers:
             reducer.finish()
         return losses
+
+    def _loss_of(self, output: object, place: torch.Tensor) -> torch.Tensor:
+        """Return the loss of an output and the target at a place."""
+        assert self.loss is not None
+        return self.loss(output, self.targets[int(place)])
 
     def _maybe_compute_loss(
         self,
