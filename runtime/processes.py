@@ -13,8 +13,8 @@ def joined() -> Generator[torch.device]:
     """Make this process one of a group and yield the device on which it computes.
 
     With a GPU for each process of the machine the backend is NCCL, else gloo on the CPU. Without
-    torchrun the process is alone. The group is left only where nothing was raised: else other
-    processes may never come to the point where it could be left together.
+    torchrun the process is alone. Where something was raised a group of several is not left: the
+    others may never come to the point where they would leave it together.
     """
     alone = "RANK" not in os.environ
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -29,5 +29,10 @@ def joined() -> Generator[torch.device]:
         dist.init_process_group(backend, store=store, rank=0, world_size=1)
     else:
         dist.init_process_group(backend)
-    yield device
+    try:
+        yield device
+    except BaseException:
+        if alone:
+            dist.destroy_process_group()
+        raise
     dist.destroy_process_group()

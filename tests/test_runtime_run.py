@@ -1,0 +1,239 @@
+"""Runs: the measured timeline of a schedule, and the prediction held against it."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from emulated_runs import ran
+from processes import World, world
+
+import bubbleproof as bp
+from bubbleproof.schedules import families
+from bubbleproof.schedules.deviation import deviation
+from bubbleproof.schedules.run import Run
+from bubbleproof.schedules.schedule import Schedule
+
+NS_PER_MS = 10**6
+COST = {"F": 10, "I": 12, "W": 8}
+
+MODEL = """
+import torch
+from bubbleproof.runtime import Model
+
+class Stage(torch.nn.Linear):
+    def forward(self, value):
+        if fails and self.number == 1:
+            self.calls += 1
+            if self.calls == 4:
+                raise ArithmeticError("the fourth microbatch is too much")
+        return super().forward(value)
+
+def build(problem):
+    def stage(number):
+        module = Stage(4, 4)
+        module.number, module.calls = number, 0
+        return module
+    def batch(step):
+        return torch.ones(problem.total_microbatches, 4), torch.zeros(problem.total_microbatches, 4)
+    return Model(stage=stage, batch=batch, loss_fn=torch.nn.functional.mse_loss)
+
+fails = False
+def fragile(problem):
+    global fails
+    fails = True
+    return build(problem)
+def wrong(problem):
+    return problem
+"""
+
+
+@pytest.fixture(scope="module")
+def two() -> Generator[World]:
+    """Two processes of one group."""
+    with world(2) as started:
+        yield started
+
+
+def schedules(devices: int) -> dict[str, Schedule]:
+    """Return schedules of different kinds, by the order of their predicted makespans.
+
+    A model cut into twice as many stages for a V has stages of a little less than half the time.
+    """
+    microbatches = 2 * devices
+    linear = bp.Problem(
+        devices=devices, microbatches=microbatches, cost=COST, backward="free", time_unit="ms"
+    )
+    in_v = bp.Problem(
+        devices=devices,
+        placement="v",
+        microbatches=microbatches,
+        cost={"F": 4.5, "I": 5.5, "W": 4},
+        time_unit="ms",
+    )
+    both_ways = bp.Problem(
+        devices=devices,
+        placement="bidirectional",
+        microbatches=microbatches,
+        cost=COST | {"pair": 30},
+        backward="free",
+        time_unit="ms",
+    )
+    half_memory = replace(linear, memory=replace(linear.memory, limit=(devices // 2,) * devices))
+    return {
+        "zb_v": families.zb_v(in_v),
+        "dualpipe": families.dualpipe(both_ways),
+        "zb_h1": families.zb_h1(linear),
+        "one_f_one_b": families.one_f_one_b(linear),
+        "half memory": bp.solve(half_memory, time_limit_s=3, workers=1).schedule,
+    }
+
+
+def least_disturbed(run: Run) -> int:
+    """Return the step that other work on the machine held up least."""
+    return min(range(len(run.steps)), key=run.makespans_ns.__getitem__)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [4, 8])
+def test_emulated_runs_take_what_their_profile_predicts(devices: int) -> None:
+    """Within 5 %, in the order predicted, with as many live activations on every device."""
+    predicted: list[float] = []
+    measured: list[int] = []
+    with world(devices) as processes:
+        for name, schedule in schedules(devices).items():
+            run, *_ = processes.results(ran, schedule, steps=4, unit_ns=3 * NS_PER_MS, emulate=True)
+            step = least_disturbed(run)
+            compared = deviation(run.with_step(step))
+            simulated = run.simulated(step)
+            off = float(compared.measured.makespan) / float(simulated.makespan) - 1
+            assert abs(off) < 0.05, f"{name}: {off:+.1%}"
+            timeline = bp.simulate(schedule)
+            assert run.peak_live == timeline.peak_memory, name
+            predicted.append(float(timeline.makespan))
+            measured.append(run.makespans_ns[step])
+    assert predicted == sorted(predicted)
+    assert measured == sorted(measured)
+
+
+def test_a_run_trains_and_has_the_timeline_of_its_steps(two: World) -> None:
+    """On real modules: losses fall, every op has its time, and every process reports the same."""
+    problem = bp.Problem(devices=2, microbatches=4, cost=COST, time_unit="ms")
+    schedule = families.zb_h1(problem)
+    first, second = two.results(ran, schedule, steps=5, unit_ns=NS_PER_MS, emulate=False)
+    assert first == second
+    assert len(first.losses) == 6
+    assert first.losses[-1] < 0.9 * first.losses[0]
+    assert first.peak_live == bp.simulate(schedule).peak_memory
+    assert first.schedule == schedule
+    for step in range(5):
+        timeline = deviation(first.with_step(step)).measured
+        for starts, ends in zip(timeline.starts, timeline.ends, strict=True):
+            assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+        for forward in range(4):
+            sent = timeline.ends[0][schedule.rows[0].index(op("0F", forward))]
+            used = timeline.starts[1][schedule.rows[1].index(op("1F", forward))]
+            assert sent < used
+    assert first.transfer_ns[0][1] == first.transfer_ns[1][0] > 0
+    assert first.transfer_ns[0][0] == 0
+
+
+def op(stage_and_kind: str, microbatch: int) -> bp.Op:
+    """Return an op of a text and a number."""
+    return bp.Op(int(stage_and_kind[0]), bp.OpKind(stage_and_kind[1]), microbatch)
+
+
+def test_a_program_runs_with_its_own_messages(two: World) -> None:
+    """Its timeline is that of the schedule which it computes."""
+    problem = bp.Problem(devices=2, microbatches=3, cost=COST, time_unit="ms")
+    schedule = families.one_f_one_b(replace(problem, backward=bp.Backward.FREE))
+    program = bp.lower(schedule)
+    run, _ = two.results(ran, program, steps=1, unit_ns=NS_PER_MS, emulate=True)
+    assert run.schedule.rows == schedule.rows
+    assert "step 1 of 1, 2 processes, gloo, torch 2." in run.steps[0].source
+
+
+def test_a_run_survives_the_file_that_it_is_written_to(two: World, tmp_path: Path) -> None:
+    """To the nanosecond."""
+    problem = bp.Problem(devices=2, microbatches=2, cost=COST, time_unit="ms")
+    run, _ = two.results(ran, families.zb_h1(problem), steps=1, unit_ns=NS_PER_MS, emulate=True)
+    bp.save(run.with_step(0), tmp_path / "ran.json")
+    assert bp.load_schedule(tmp_path / "ran.json") == run.with_step(0)
+
+
+def launched(folder: Path, processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line under torchrun."""
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={processes}",
+            "-m",
+            "bubbleproof",
+            *arguments,
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with a schedule for two devices and a model."""
+    problem = bp.Problem(
+        devices=2, microbatches=4, cost=COST, time_unit="ms", backward="free", name="two"
+    )
+    bp.save(families.zb_h1(problem), tmp_path / "schedule.json")
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_torchrun_runs_a_model_and_writes_what_was_measured(folder: Path) -> None:
+    """One report, of the first process, and a file that carries the run."""
+    done = launched(
+        folder, 2, "run", "schedule.json", "--model", "model.py:build", "-o", "ran.json", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (
+        report["predicted_makespan"] == bp.simulate(bp.load_schedule(folder / "ran.json")).makespan
+    )
+    assert [kind["kind"] for kind in report["kinds"]] == ["F", "I", "W"]
+    assert len(report["makespans"]) == 3
+    assert report["peak_live"] == [2, 2]
+    assert bp.load_schedule(folder / "ran.json").measured is not None
+
+
+@pytest.mark.slow
+def test_a_rank_that_raises_ends_the_run_with_its_error(folder: Path) -> None:
+    """At once, with status 1 from torchrun, which names that rank as the cause."""
+    began = time.monotonic()
+    done = launched(folder, 2, "run", "schedule.json", "--model", "model.py:fragile")
+    assert time.monotonic() - began < 30
+    assert done.returncode == 1
+    assert "rank 1: ArithmeticError: the fourth microbatch is too much" in done.stderr
+    root = done.stderr[done.stderr.index("Root Cause") :]
+    assert "rank      : 1 " in root
+    assert not done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_what_all_refuse_is_said_once(folder: Path) -> None:
+    """With status 2 of each process, and no traceback of theirs."""
+    done = launched(folder, 2, "run", "schedule.json", "--model", "model.py:wrong")
+    said = [line for line in done.stderr.splitlines() if line.startswith("bubbleproof: ")]
+    assert said == [
+        "bubbleproof: --model: model.py:wrong returned a Problem; it must return a "
+        "bubbleproof.runtime.Model(stage=..., batch=..., loss_fn=...)"
+    ]
+    assert "exitcode  : 2" in done.stderr
