@@ -11,7 +11,7 @@ from time import monotonic
 from bubbleproof.schedules.periodic import Periodic
 from bubbleproof.schedules.problem import Problem, require_problem
 from bubbleproof.schedules.schedule import Schedule, Status
-from bubbleproof.solver.kernels import MANY, Kernels, short_problem
+from bubbleproof.solver.kernels import Kernels, short_problem
 from bubbleproof.solver.lines import Line, least_line
 from bubbleproof.solver.pace import Pace
 from bubbleproof.solver.portfolio import MOST_WORKERS, solve
@@ -110,7 +110,7 @@ def solve_every_n(
         on_progress=lambda progress: solved.append(progress.schedule),
     )
     line = least_line(short)
-    kernels = Kernels(short, more=MANY, line=line)
+    kernels = Kernels(short, rounds=None, line=line)
     try:
         interrupted = answer.interrupted
         now = monotonic()

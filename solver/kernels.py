@@ -5,13 +5,15 @@ search among all schedules makes them. A cyclic schedule has the better pace whe
 and may come with a proof that no kernel is faster.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from time import monotonic
 
-from bubbleproof.schedules.ops import Block, Op
+from bubbleproof.schedules.ops import Op, Row
+from bubbleproof.schedules.periodic import Periodic
 from bubbleproof.schedules.periodic_search import periodic_of
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule
@@ -19,13 +21,16 @@ from bubbleproof.schedules.simulate import DeadlockError
 from bubbleproof.solver.cyclic import find_kernel
 from bubbleproof.solver.limits import alone
 from bubbleproof.solver.lines import Line
-from bubbleproof.solver.pace import Pace, pace_of
+from bubbleproof.solver.pace import Pace, pace_of, retimed
 
-MANY = 100
+_MANY = 100
 """Rounds beyond the first ones for which a schedule is to be good where no number is asked for."""
 
 _STEPS = (1, 2)
 """Microbatches of each chain in a cyclic schedule's period."""
+
+_LOOKING_S = 2e-4
+"""Seconds for each op of a schedule that looking for what it repeats may take in any case."""
 
 _MOST_STEP = 4
 """Microbatches of each chain in a kernel that is found in a schedule."""
@@ -58,14 +63,14 @@ class Kernels:
     ----------
     problem
         A short problem: see ``short_problem``.
-    more
-        For how many more rounds a schedule is to be good.
+    rounds
+        The number of rounds that a schedule is for; None: any.
     line
         The bound for every number of rounds; what reaches it ends the search.
     """
 
-    def __init__(self, problem: Problem, *, more: int, line: Line) -> None:
-        self._problem, self._more, self._line = problem, more, line
+    def __init__(self, problem: Problem, *, rounds: int | None, line: Line) -> None:
+        self._problem, self._rounds, self._line = problem, rounds, line
         self.best: Pace | None = None
         self.none_below: dict[int, int] = {}
         """For a number of microbatches a period the ticks that no kernel of as many goes below."""
@@ -88,15 +93,28 @@ class Kernels:
     def try_schedules(self, schedules: Iterable[Schedule], deadline: float) -> None:
         """Look for what schedules of the short problem repeat, until a time.
 
-        One microbatch at a time goes first: that repeats whatever the problem is.
+        One microbatch at a time goes first: that repeats whatever the problem is. The first of the
+        schedules is looked at even if that takes a little longer.
         """
-        for schedule in (_round_by_round(self._problem), *schedules):
-            if self.closed or (self.best is not None and monotonic() > deadline):
+        self._take(_round_by_round(self._problem), deadline)
+        for index, schedule in enumerate(schedules):
+            now = monotonic()
+            if self.closed or (index and now > deadline):
                 return
-            self._try(schedule, deadline)
+            rows_s = _LOOKING_S * sum(map(len, schedule.rows))
+            self._try(schedule, deadline if index else max(deadline, now + rows_s))
 
     def try_cyclic(self, deadline: float, *, workers: int, seed: int) -> None:
-        """Look for cyclic schedules with a shorter period, and prove that there are none."""
+        """Look for cyclic schedules with a shorter period, and prove that there are none.
+
+        In a thread of its own, so that Ctrl-C is heard.
+        """
+        pool = ThreadPoolExecutor(1)
+        search = pool.submit(self._search_cyclic, deadline, workers=workers, seed=seed)
+        pool.shutdown(wait=False)
+        search.result()
+
+    def _search_cyclic(self, deadline: float, *, workers: int, seed: int) -> None:
         problem = self._problem
         for step in _STEPS:
             left = deadline - monotonic()
@@ -118,28 +136,54 @@ class Kernels:
             periodic = periodic_of(schedule, most_step=_MOST_STEP, deadline=deadline)
         except DeadlockError:
             return
-        if periodic is None:
+        if periodic is not None:
+            self._take(periodic, deadline)
+
+    def _take(self, periodic: Periodic, deadline: float) -> None:
+        pace = pace_of(periodic)
+        if pace is None or not self._leads_to_rounds(pace):
             return
-        pace = pace_of(periodic, deadline)
-        if pace is not None and (self.best is None or self._cost(pace) < self._cost(self.best)):
+        if self.best is None or pace.per_round <= self.best.per_round:
+            least = self._line.per_round * pace.rounds + self._line.constant
+            pace = retimed(pace, bound=ceil(least), deadline=deadline)
+        if self.best is None or self._cost(pace) < self._cost(self.best):
             self.best = pace
 
+    def _leads_to_rounds(self, pace: Pace) -> bool:
+        """Whether whole repetitions lead to the number of rounds that is asked for."""
+        if self._rounds is None:
+            return True
+        more = self._rounds - pace.rounds
+        return more >= 0 and more % pace.periodic.step[0] == 0
+
     def _cost(self, pace: Pace) -> Fraction:
-        rounds = min(self._problem.microbatches) + self._more
+        rounds = min(self._problem.microbatches) + _MANY if self._rounds is None else self._rounds
         return pace.constant + pace.per_round * rounds
 
 
-def _round_by_round(problem: Problem) -> Schedule:
-    """Run one microbatch after the other, the chains in turn."""
-    rows: list[list[Block]] = [[] for _ in range(problem.devices)]
-    orders = [
-        [alone(problem, device, chain) for device in range(problem.devices)]
-        for chain in range(len(problem.microbatches))
-    ]
-    for index in range(max(problem.microbatches)):
-        for chain, of_chain in enumerate(orders):
-            if index < problem.microbatches[chain]:
-                microbatch = problem.first_microbatch[chain] + index
-                for row, order in zip(rows, of_chain, strict=True):
-                    row.extend(Op(stage, kind, microbatch) for stage, kind in order)
-    return Schedule(problem, tuple(map(tuple, rows)), source="one microbatch at a time")
+def _round_by_round(problem: Problem) -> Periodic:
+    """Run one microbatch after the other, the chains in turn; what one has more goes first."""
+    fewest = min(problem.microbatches)
+    base = replace(
+        problem, microbatches=tuple(1 + number - fewest for number in problem.microbatches)
+    )
+
+    def row(device: int, numbers: Sequence[Sequence[int]]) -> Row:
+        return tuple(
+            Op(stage, kind, microbatch)
+            for chain, of_chain in enumerate(numbers)
+            for microbatch in of_chain
+            for stage, kind in alone(problem, device, chain)
+        )
+
+    first = [range(number) for number in base.microbatches]
+    following = [[number] for number in base.microbatches]
+    devices = range(problem.devices)
+    return Periodic(
+        problem=base,
+        step=(1,) * len(base.microbatches),
+        prologue=tuple(row(device, first) for device in devices),
+        kernel=tuple(row(device, following) for device in devices),
+        epilogue=((),) * problem.devices,
+        source="one microbatch at a time",
+    )

@@ -10,6 +10,7 @@ each repetition from there on adds one period to the objective, at most.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 
 from bubbleproof.schedules.dependencies import inputs, output
 from bubbleproof.schedules.ops import Op, Row, ops_of
@@ -65,10 +66,13 @@ class Pace:
         """Ticks beside those for each round."""
         return self.objective - self.rounds * self.per_round
 
-    def unrolled(self, repetitions: int) -> Schedule:
-        """Return the schedule with its starts for a number of repetitions not below the first."""
-        schedule = repeated(self.periodic, repetitions)
-        more = repetitions - self.repetitions
+    def unrolled(self, rounds: int) -> Schedule:
+        """Return the schedule with its starts for a number of rounds.
+
+        It has to be that of ``rounds``, or whole steps more.
+        """
+        more = (rounds - self.rounds) // self.periodic.step[0]
+        schedule = repeated(self.periodic, self.repetitions + more)
         starts = tuple(
             tuple(_longer(self.periodic, device, begins, self.first, more, self.period))
             for device, begins in enumerate(self.starts)
@@ -88,47 +92,60 @@ def _longer(
     yield from (begin + more * period for begin in begins[end:])
 
 
-def pace_of(periodic: Periodic, deadline: float) -> Pace | None:
-    """Return the pace of a periodic schedule; None where its copies never settle.
+def pace_of(periodic: Periodic) -> Pace | None:
+    """Return the pace of a periodic schedule, all ops as early as can be.
 
-    Where only every second, third or fourth copy repeats the times, so many become one kernel.
+    None where its copies never settle. Where only every second, third or fourth copy repeats the
+    times, so many become one kernel.
 
     Parameters
     ----------
     periodic
-        A schedule that runs and keeps its limits with any number of repetitions.
-    deadline
-        ``time.monotonic()`` at which better starts for the span are no longer looked for.
+        A schedule that runs with any number of repetitions.
     """
-    reach = _reach(periodic) + 1
-    repetitions = reach + 2
-    while repetitions <= max(_MOST_REPETITIONS, 4 * reach):
+    repetitions = _reach(periodic) + 3
+    while repetitions <= max(_MOST_REPETITIONS, 4 * _reach(periodic)):
         schedule = repeated(periodic, repetitions)
-        problem = schedule.problem
-        starts = earliest_starts(problem, schedule.rows)
-        attempts = [starts]
-        if problem.objective is Objective.SPAN:
-            attempts.insert(
-                0, least_span_starts(problem, schedule.rows, bound=0, deadline=deadline)
-            )
-        for attempt in attempts:
-            for fold in range(1, min(_MOST_FOLDS, repetitions - 1) + 1):
-                settled = _settled(periodic, attempt, repetitions, reach, fold)
-                if settled is not None:
-                    first, period = settled
-                    times, rest = divmod(repetitions, fold)
-                    if fold > 1 and rest:
-                        continue
-                    return Pace(
-                        periodic=folded(periodic, fold),
-                        repetitions=times,
-                        starts=attempt,
-                        first=first // fold,
-                        period=period,
-                        objective=objective_of(problem, schedule.rows, attempt),
-                    )
-        repetitions *= 2
+        starts = earliest_starts(schedule.problem, schedule.rows)
+        for fold in range(1, _MOST_FOLDS + 1):
+            if repetitions % fold == 0:
+                pace = _paced(folded(periodic, fold), repetitions // fold, starts)
+                if pace is not None:
+                    return pace
+        # A multiple of 12 from here on, so that every fold divides it.
+        repetitions = -(-2 * repetitions // 12) * 12
     return None
+
+
+def retimed(pace: Pace, *, bound: int, deadline: float) -> Pace:
+    """Return the pace with starts that make the span least, if they settle as well.
+
+    Parameters
+    ----------
+    pace
+        With all ops as early as can be.
+    bound
+        No objective with as many repetitions is smaller, in ticks.
+    deadline
+        ``time.monotonic()`` at which better starts are no longer looked for.
+    """
+    schedule = repeated(pace.periodic, pace.repetitions)
+    if schedule.problem.objective is not Objective.SPAN or pace.objective <= bound:
+        return pace
+    starts = least_span_starts(schedule.problem, schedule.rows, bound=bound, deadline=deadline)
+    better = _paced(pace.periodic, pace.repetitions, starts)
+    return pace if better is None or better.period > pace.period else better
+
+
+def _paced(periodic: Periodic, repetitions: int, starts: Starts) -> Pace | None:
+    """Return the pace that starts show, None where they do not settle."""
+    settled = _settled(periodic, starts, repetitions)
+    if settled is None:
+        return None
+    first, period = settled
+    problem = replace(periodic.problem, microbatches=periodic.microbatches(repetitions))
+    objective = objective_of(problem, repeated(periodic, repetitions).rows, starts)
+    return Pace(periodic, repetitions, starts, first, period, objective)
 
 
 def folded(periodic: Periodic, copies: int) -> Periodic:
@@ -171,33 +188,31 @@ def _reach(periodic: Periodic) -> int:
     return farthest
 
 
-def _settled(
-    periodic: Periodic, starts: Starts, repetitions: int, reach: int, fold: int
-) -> tuple[int, int] | None:
-    """Return from which copy on copies repeat the times of those a fold before, and the ticks.
+def _settled(periodic: Periodic, starts: Starts, repetitions: int) -> tuple[int, int] | None:
+    """Return from which copy on all follow each other after one period, and the period.
 
     None if there are too few such copies.
     """
     periods: set[int] = set()
     first = 0
     for device, begins in enumerate(starts):
-        length = len(periodic.kernel[device])
-        base = len(periodic.prologue[device])
+        length, base = len(periodic.kernel[device]), len(periodic.prologue[device])
+        if not length:
+            continue
         copies = [
             begins[base + copy * length : base + (copy + 1) * length] for copy in range(repetitions)
         ]
-        if not length:
-            continue
-        period = copies[-1][0] - copies[-1 - fold][0]
-        periods.add(period)
+        steps = [
+            {later - earlier for earlier, later in zip(*pair, strict=True)}
+            for pair in pairwise(copies)
+        ]
+        if not steps:
+            return None
+        periods |= steps[-1]
         copy = repetitions - 1
-        while copy >= fold and all(
-            later - earlier == period
-            for later, earlier in zip(copies[copy], copies[copy - fold], strict=True)
-        ):
+        while copy and steps[copy - 1] == steps[-1]:
             copy -= 1
-        first = max(first, copy - fold + 1)
-    first = -(-first // fold) * fold
-    if len(periods) != 1 or repetitions - first < max(2 * fold, reach + fold):
+        first = max(first, copy)
+    if len(periods) != 1 or repetitions - first <= _reach(periodic) + 1:
         return None
     return first, periods.pop()

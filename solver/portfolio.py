@@ -20,6 +20,7 @@ from bubbleproof.schedules.simulate import earliest_starts, simulate
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.limits import shortages, within_limits
+from bubbleproof.solver.long import is_long, solve_long
 from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.result import Form, NoScheduleError, Progress, Result
 from bubbleproof.solver.retime import least_span_starts, objective_of
@@ -103,6 +104,16 @@ def solve(
     _refuse_infeasible(problem)
     proof = _strongest_of_each(bounds(problem))
     threads = workers or min(MOST_WORKERS, os.cpu_count() or 1)
+    if start is None and is_long(problem):
+        return solve_long(
+            problem,
+            proof,
+            solve,
+            time_limit_s=time_limit_s,
+            workers=threads,
+            seed=seed,
+            on_progress=on_progress,
+        )
     search = _Search(problem, proof, began, began + time_limit_s, enough, on_progress)
     try:
         if start is not None:

@@ -1,0 +1,116 @@
+"""Very many microbatches: a short problem solved, and its kernel repeated.
+
+Simplification: the search sees only schedules whose middle repeats; the bound is on all.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic
+from typing import Protocol
+
+from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.schedule import Bound, Schedule, Status
+from bubbleproof.schedules.simulate import simulate
+from bubbleproof.solver.kernels import Kernels, short_problem
+from bubbleproof.solver.lines import least_line
+from bubbleproof.solver.result import Progress, Result
+
+LONG_OPS = 150_000
+"""Problems with more ops are long, where a kernel can be repeated often in them."""
+
+_WRITING_S = 6e-6
+"""Seconds that each op of the answer takes, as it is written out and timed."""
+
+_SOLVING_SHARE = 0.5
+_LOOKING_SHARE = 0.6
+
+
+class Solve(Protocol):
+    """What solves the short problem: ``portfolio.solve``."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        *,
+        time_limit_s: float,
+        workers: int,
+        seed: int,
+        on_progress: Callable[[Progress], None],
+    ) -> Result:
+        """Return the best schedule of a problem."""
+        ...
+
+
+def is_long(problem: Problem) -> bool:
+    """Whether a problem is better solved by repeating a kernel."""
+    total = problem.total_microbatches
+    short = short_problem(problem, rounds=min(problem.microbatches))
+    return 3 * problem.stages * total > LONG_OPS and 2 * short.total_microbatches <= total
+
+
+def solve_long(
+    problem: Problem,
+    proof: tuple[Bound, ...],
+    solve: Solve,
+    *,
+    time_limit_s: float,
+    workers: int,
+    seed: int,
+    on_progress: Callable[[Progress], None] | None,
+) -> Result:
+    """Return the best schedule that repeats a kernel, with what is proven of all schedules.
+
+    Parameters
+    ----------
+    problem
+        A feasible, long problem.
+    proof
+        Bounds on its objective, the strongest first.
+    solve
+        What solves the short problem.
+    time_limit_s
+        Wall time in seconds. Writing out the answer takes some 6 s for each million ops, however
+        little time there is; else that is taken into account.
+    workers, seed, on_progress
+        As for ``portfolio.solve``.
+    """
+    began = monotonic()
+    ops = 3 * problem.stages * problem.total_microbatches
+    searching_s = max(0.2 * time_limit_s, time_limit_s - _WRITING_S * ops)
+    deadline = began + searching_s
+    rounds = min(problem.microbatches)
+    short = short_problem(problem, rounds=rounds)
+    solved: list[Schedule] = []
+    answer = solve(
+        short,
+        time_limit_s=_SOLVING_SHARE * searching_s,
+        workers=workers,
+        seed=seed,
+        on_progress=lambda progress: solved.append(progress.schedule),
+    )
+    interrupted = answer.interrupted
+    kernels = Kernels(short, rounds=rounds, line=least_line(short))
+    try:
+        now = monotonic()
+        kernels.try_schedules(reversed(solved), now + _LOOKING_SHARE * (deadline - now))
+        if not interrupted:
+            kernels.try_cyclic(deadline, workers=workers, seed=seed)
+    except KeyboardInterrupt:
+        interrupted = True
+    schedule = kernels.pace.unrolled(rounds)
+    timeline = simulate(schedule)
+    objective, bound = timeline.objective_ticks, proof[0].ticks
+    schedule = replace(
+        schedule,
+        source=f"{schedule.source}, its kernel repeated",
+        objective=objective,
+        bound=bound,
+        status=Status.OPTIMAL if objective == bound else Status.FEASIBLE,
+        proof=proof,
+    )
+    seconds = monotonic() - began
+    if on_progress is not None:
+        on_progress(Progress(schedule=schedule, seconds=seconds))
+    return Result(
+        timeline=replace(timeline, schedule=schedule), seconds=seconds, interrupted=interrupted
+    )
