@@ -1,7 +1,10 @@
 """What the processes of a run test do, where they can import it."""
 
+import os
+
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from bubbleproof.runtime import clocks
 from bubbleproof.runtime.emulate import emulated
@@ -65,3 +68,14 @@ def offset_of_clock(rank: int, late_ns: int) -> tuple[int, int]:
         return clocks.behind_rank_0_ns(CPU), clocks.round_trip_offset_ns(1, CPU)
     finally:
         clocks.perf_counter_ns = real
+
+
+def traced(rank: int, plan: Schedule, folder: str, *, unit_ns: int) -> None:
+    """Run a plan with modules that sleep under torch's profiler, and export its trace."""
+    model = emulated(plan.problem, unit_ns=unit_ns)
+    modules = held_modules(model, plan.problem.placement, CPU)
+    session = Session(plan, model, modules, CPU)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        session.run(steps=3, unit_ns=unit_ns)
+    profiler.export_chrome_trace(f"{folder}/rank{rank}.json")

@@ -9,14 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from emulated_runs import ran
+from emulated_runs import ran, traced
 from processes import World, world
 
 import bubbleproof as bp
 from bubbleproof.schedules import families
 from bubbleproof.schedules.deviation import deviation
+from bubbleproof.schedules.profile import problem_of_profile
 from bubbleproof.schedules.run import Run
 from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.torch_trace import profile_of_traces, read_trace
 
 NS_PER_MS = 10**6
 COST = {"F": 10, "I": 12, "W": 8}
@@ -163,6 +165,27 @@ def test_a_run_survives_the_file_that_it_is_written_to(two: World, tmp_path: Pat
     run, _ = two.results(ran, families.zb_h1(problem), steps=1, unit_ns=NS_PER_MS, emulate=True)
     bp.save(run.with_step(0), tmp_path / "ran.json")
     assert bp.load_schedule(tmp_path / "ran.json") == run.with_step(0)
+
+
+def test_a_trace_of_torch_s_profiler_is_a_profile(two: World, tmp_path: Path) -> None:
+    """Its ranges have what ran, where, and at least as long as it took; W never waits."""
+    problem = bp.Problem(
+        devices=2, microbatches=4, cost=COST | {"W": 20}, time_unit="ms", backward="free"
+    )
+    schedule = families.zb_h1(problem)
+    two.results(traced, schedule, str(tmp_path), unit_ns=NS_PER_MS // 2)
+    traces = [read_trace(tmp_path / f"rank{rank}.json") for rank in (1, 0)]
+    assert [trace.rank for trace in traces] == [1, 0]
+    profile, microbatches = profile_of_traces(traces)
+    assert microbatches == 4
+    again = problem_of_profile(profile, microbatches=microbatches)
+    assert (again.placement.name, again.backward.value) == ("linear", "split")
+    assert all(spread.count == 12 for spread in profile.times.values())
+    for stage in (0, 1):
+        least = profile.times[stage, bp.OpKind.FORWARD].least_ns
+        assert least >= 5 * NS_PER_MS
+    weights = profile.times[1, bp.OpKind.BACKWARD_WEIGHT]
+    assert 10 * NS_PER_MS <= weights.least_ns < 15 * NS_PER_MS
 
 
 def launched(folder: Path, processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
