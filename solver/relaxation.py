@@ -41,7 +41,7 @@ def device_bound(problem: Problem, device: int, objective: int, deadline: float)
     problem
         A feasible problem.
     device
-        A device with one stage, whose backwards all run in the same form.
+        A device with one stage, which runs no pairs.
     objective
         A known schedule's objective in ticks; ways that cannot beat it are dropped, and the
         bound is at most this.
@@ -73,7 +73,10 @@ class _Alone:
     microbatches: int
     forward: int
     backward: int
+    """Of an I, or of a B where all are fused."""
     weight: int | None
+    whole: tuple[int, int] | None
+    """The time of a B and what it takes when it starts, where it may stand for I and W."""
     turnaround: int
     before: int
     """From the start of the iteration to the first input; 0 for a span."""
@@ -91,10 +94,10 @@ class _Alone:
     def of(problem: Problem, device: int) -> "_Alone | None":
         times = LeastTimes(problem)
         parts = times.parts(device)
-        if len(parts) != 1 or len(parts[0].stages) != 1 or problem.backward is Backward.FREE:
+        if len(parts) != 1 or len(parts[0].stages) != 1:
             return None
         (stage,) = parts[0].stages
-        if problem.backward is Backward.FUSED and problem.cost.pair[device] is not None:
+        if problem.backward is not Backward.SPLIT and problem.cost.pair[device] is not None:
             return None  # Its ops may overlap.
         cost, memory = problem.cost, problem.memory
         fused = problem.backward is Backward.FUSED
@@ -104,8 +107,11 @@ class _Alone:
         return _Alone(
             microbatches=parts[0].microbatches,
             forward=cost.F[stage],
-            backward=times.gradient[stage],
+            backward=cost.B[stage] if fused else cost.I[stage],
             weight=None if fused else cost.W[stage],
+            whole=(cost.B[stage], memory.B[stage][0])
+            if problem.backward is Backward.FREE
+            else None,
             turnaround=times.turnaround(stage),
             before=times.up(times.first_in_chain(stage), stage) if whole else 0,
             after=times.way_back(stage, None) if whole else 0,
@@ -117,21 +123,25 @@ class _Alone:
 
 
 def _least_end(alone: _Alone, most: int, deadline: float) -> int | None:
-    """Return the least end of all, at most ``most``; None if it takes too long."""
-    kinds = 2 if alone.weight is None else 3
-    layer: dict[Done, list[Way]] = {(0, 0, 0): [(0, ())]}
-    for _ in range(kinds * alone.microbatches):
-        reached: dict[Done, list[Way]] = {}
+    """Return the least end of all, at most ``most``; None if it takes too long.
+
+    States are taken by how much is done in them. A B does two steps at once.
+    """
+    steps = 3 * alone.microbatches
+    reached: list[dict[Done, list[Way]]] = [{} for _ in range(steps + 1)]
+    reached[0] = {(0, 0, 0): [(0, ())]}
+    for number in range(steps):
+        layer, reached[number] = reached[number], {}
+        if sum(map(len, layer.values())) > MOST_WAYS or monotonic() > deadline:
+            return None
         for done, ways in layer.items():
-            for way in ways:
+            for way in _undominated(ways):
                 for after, longer in _steps(alone, done, way):
                     if _at_least(alone, after, longer) < most:
-                        reached.setdefault(after, []).append(longer)
-        if sum(map(len, reached.values())) > MOST_WAYS or monotonic() > deadline:
-            return None
-        layer = {done: _undominated(ways) for done, ways in reached.items()}
+                        reached[sum(after)].setdefault(after, []).append(longer)
     return min(
-        (max(end, *required) for ways in layer.values() for end, required in ways), default=most
+        (max(end, *required) for ways in reached[steps].values() for end, required in ways),
+        default=most,
     )
 
 
@@ -144,15 +154,24 @@ def _steps(alone: _Alone, done: Done, way: Way) -> Iterator[tuple[Done, Way]]:
     if forwards < alone.microbatches and fits[0]:
         start = (now + alone.turnaround,)
         yield (forwards + 1, backwards, weights), (now + alone.forward, (*awaited, *start))
-    if backwards < forwards and fits[1]:
-        end = max(now, awaited[0]) + alone.backward
-        left = awaited[1:]
-        if backwards + 1 == alone.microbatches:
-            left = (end + alone.after,)
-        done_weights = weights + 1 if alone.weight is None else weights
-        yield (forwards, backwards + 1, done_weights), (end, left)
+    if backwards < forwards:
+        last = backwards + 1 == alone.microbatches
+        if fits[1]:
+            done_weights = weights + 1 if alone.weight is None else weights
+            longer = _handed_on(alone, way, alone.backward, last=last)
+            yield (forwards, backwards + 1, done_weights), longer
+        if alone.whole is not None and (free is None or alone.whole[1] <= free):
+            longer = _handed_on(alone, way, alone.whole[0], last=last)
+            yield (forwards, backwards + 1, weights + 1), longer
     if alone.weight is not None and weights < backwards and fits[2]:
         yield (forwards, backwards, weights + 1), (now + alone.weight, awaited)
+
+
+def _handed_on(alone: _Alone, way: Way, backward: int, *, last: bool) -> Way:
+    """Return the way on once the oldest awaited backward has run, which takes so long."""
+    now, awaited = way
+    end = max(now, awaited[0]) + backward
+    return end, (end + alone.after,) if last else awaited[1:]
 
 
 def _at_least(alone: _Alone, done: Done, way: Way) -> int:
@@ -160,11 +179,14 @@ def _at_least(alone: _Alone, done: Done, way: Way) -> int:
     forwards, backwards, weights = (alone.microbatches - number for number in done)
     now, awaited = way
     weight = alone.weight or 0
-    busy = now + forwards * alone.forward + backwards * alone.backward + weights * weight
+    each, last_one = alone.backward + weight, alone.backward + max(weight, alone.after)
+    if alone.whole is not None:
+        each, last_one = min(each, alone.whole[0]), min(last_one, alone.whole[0] + alone.after)
+    busy = now + forwards * alone.forward + backwards * each + (weights - backwards) * weight
     if not backwards:
         return max(busy, *awaited)
     last = now + (forwards - 1) * alone.forward + alone.turnaround if forwards else awaited[-1]
-    return max(busy, last + alone.backward + max(weight, alone.after))
+    return max(busy, last + last_one)
 
 
 def _undominated(ways: list[Way]) -> list[Way]:

@@ -157,7 +157,8 @@ def ends_of_all_orders(alone: Alone) -> Iterator[int]:
     """Yield when each order of a device's own ops ends, op by op from the definition."""
 
     def extend(order: str) -> Iterator[str]:
-        counts = [order.count(kind) for kind in "FIW"]
+        whole = order.count("B")  # A B stands for an I and its W.
+        counts = [order.count(kind) + whole * (kind != "F") for kind in "FIW"]
         held = sum(keeps * count for keeps, count in zip(alone.keeps, counts, strict=True))
         if min(counts) == alone.microbatches:
             yield order
@@ -165,19 +166,25 @@ def ends_of_all_orders(alone: Alone) -> Iterator[int]:
         for kind, count, ahead, takes in zip("FIW", counts, before, alone.takes, strict=True):
             if count < ahead and (alone.room is None or held + takes <= alone.room):
                 yield from extend(order + kind)
+        whole_fits = alone.whole is not None and (
+            alone.room is None or held + alone.whole[1] <= alone.room
+        )
+        if whole_fits and counts[1] < counts[0]:
+            yield from extend(order + "B")
 
     for order in extend(""):
         now, settled = 0, 0
         forwards: list[int] = []
         backwards = 0
         for kind in order:
-            if kind == "I":
+            if kind in "IB":
                 now = max(now, forwards[backwards] + alone.round_trip)
                 backwards += 1
             elif kind == "F":
                 forwards.append(now)
-            now += alone.ticks["FIW".index(kind)]
-            settled = now + alone.after if kind == "I" else settled
+            length = {**dict(zip("FIW", alone.ticks, strict=True)), "B": (alone.whole or (0, 0))[0]}
+            now += length[kind]
+            settled = now + alone.after if kind in "IB" else settled
         yield max(now, settled)
 
 
@@ -196,6 +203,7 @@ def test_the_best_order_of_a_device_alone_is_the_best_of_all(data: st.DataObject
         takes=(kept, more, 0),
         keeps=(kept, more - min(freed, kept + more), min(freed, kept + more) - kept - more),
         room=data.draw(st.one_of(st.none(), st.integers(0, 50))),
+        whole=data.draw(st.one_of(st.none(), st.tuples(st.integers(0, 18), number))),
     )
     best = min(ends_of_all_orders(alone), default=10**6)
     assert least_end(alone, 10**6) == best

@@ -1,14 +1,15 @@
 """A device alone: how early its own ops can end, if every other device answered at once.
 
-*Theorem.* Let a device hold one stage, run no pairs, and let all backwards be split, or all be
-fused. In any valid schedule the backward of a microbatch starts no earlier than its round trip
-after its F, the device runs one op at a time, and holds no more than its limit. So it ends no
-earlier than the best order of its own ops that keeps these three, however the other devices run.
-Microbatches are alike, so sorting each kind's starts keeps all three, and it is enough to search
-orders in which each kind runs in the order of the microbatches; and each op as early as its order
+*Theorem.* Let a device hold one stage and run no pairs. In any valid schedule the backward of a
+microbatch starts no earlier than its round trip after its F, the device runs one op at a time, and
+holds no more than its limit. So it ends no earlier than the best order of its own ops that keeps
+these three, however the other devices run. Microbatches are alike, so sorting the starts of the
+F's, of all backwards whether I or B, and of the W's keeps all three, and it is enough to search
+orders in which each runs in the order of the microbatches; and each op as early as its order
 allows, since what is held depends on the order alone.
 
-The search is exact. A *state* is how many F's, backwards and W's have run. A *way* to it is when
+The search is exact. A *state* is how many F's, backwards and W's have run; where a backward may
+take either form, a B runs both halves at once. A *way* to it is when
 the device is free and from when each open backward may start. A way that is nowhere earlier than
 another way to the same state leads to nothing better, and one that cannot end before the claim,
 even without idle time, need not be followed to refute it.
@@ -79,6 +80,8 @@ class Alone:
         What a microbatch holds more, once F, backward or W has ended.
     room
         What may be held; None for no limit.
+    whole
+        The ticks of a B that may stand for I and W, and what it allocates; None for no choice.
     """
 
     microbatches: int
@@ -89,37 +92,47 @@ class Alone:
     takes: tuple[int, int, int]
     keeps: tuple[int, int, int]
     room: int | None
+    whole: tuple[int, int] | None = None
 
     def least_from(self, state: State, way: Way) -> int:
         """Return a time before which no order that goes on from here can end."""
         n, ticks = self.microbatches, self.ticks
-        forwards, backwards, _ = state
-        left = zip(ticks, state, strict=True)
-        end = max(way.settled, way.free + sum(each * (n - count) for each, count in left))
+        forwards, backwards, weights = state
+        open_weights = backwards - weights if self.has_weights else 0
+        both, last_one = ticks[1] + ticks[2], ticks[1] + max(ticks[2], self.after)
+        if self.whole is not None:
+            both, last_one = min(both, self.whole[0]), min(last_one, self.whole[0] + self.after)
+        work = (n - forwards) * ticks[0] + (n - backwards) * both + open_weights * ticks[2]
+        end = max(way.settled, way.free + work)
         if backwards == n:
             return end
         last = way.free + (n - 1 - forwards) * ticks[0] + self.round_trip
         if forwards == n:
             last = max(way.free, way.due[-1])
-        return max(end, last + ticks[1] + max(ticks[2], self.after))
+        return max(end, last + last_one)
 
-    def fits(self, state: State, kind: int) -> bool:
-        """Whether an op of this kind may start in a state."""
+    def fits(self, state: State, takes: int) -> bool:
+        """Whether an op that allocates so much may start in a state."""
         held = sum(grains * count for grains, count in zip(self.keeps, state, strict=True))
-        return self.room is None or held + self.takes[kind] <= self.room
+        return self.room is None or held + takes <= self.room
 
     def steps(self, state: State, way: Way) -> Iterator[tuple[State, Way]]:
         """Yield each op that may be next, as the state and the way after it."""
         forwards, backwards, weights = state
-        ticks, n = self.ticks, self.microbatches
-        if forwards < n and self.fits(state, 0):
+        ticks, takes, n = self.ticks, self.takes, self.microbatches
+        if forwards < n and self.fits(state, takes[0]):
             due = (*way.due, way.free + self.round_trip)
             yield (forwards + 1, backwards, weights), Way(way.free + ticks[0], due, way.settled)
-        if backwards < forwards and self.fits(state, 1):
-            end = max(way.free, way.due[0]) + ticks[1]
-            settled = end + self.after if backwards + 1 == n else 0
-            yield (forwards, backwards + 1, weights), Way(end, way.due[1:], settled)
-        if self.has_weights and weights < backwards and self.fits(state, 2):
+        forms = [(ticks[1], takes[1], 0)]
+        if self.whole is not None:
+            forms.append((*self.whole, 1))
+        for length, taken, more_weights in forms:
+            if backwards < forwards and self.fits(state, taken):
+                end = max(way.free, way.due[0]) + length
+                settled = end + self.after if backwards + 1 == n else 0
+                after = (forwards, backwards + 1, weights + more_weights)
+                yield after, Way(end, way.due[1:], settled)
+        if self.has_weights and weights < backwards and self.fits(state, takes[2]):
             end = way.free + ticks[2]
             yield (forwards, backwards, weights + 1), Way(end, way.due, way.settled)
 
@@ -132,8 +145,8 @@ def alone_of(problem: Problem, device: int, *, makespan: bool) -> Alone | None:
     visit = visits[0]
     stages = stages_of(problem)
     stage, each = visit.first, stages[visit.first]
-    split = problem.backward is Backward.SPLIT
-    if problem.backward is Backward.FREE or each.pair is not None:
+    split = problem.backward is not Backward.FUSED
+    if each.pair is not None:
         return None
     kinds = (OpKind.FORWARD, OpKind.BACKWARD_INPUT if split else OpKind.BACKWARD)
     changes = [problem.memory.of(kind)[stage] for kind in kinds]
@@ -152,13 +165,20 @@ def alone_of(problem: Problem, device: int, *, makespan: bool) -> Alone | None:
         )
     return Alone(
         microbatches=visit.microbatches,
-        ticks=(each.forward_alone, each.gradient, each.weight),
+        ticks=(
+            each.forward_alone,
+            problem.cost.I[stage] if split else problem.cost.B[stage],
+            problem.cost.W[stage] if split else 0,
+        ),
         has_weights=split,
         round_trip=each.up_at - each.down_at,
         after=after,
         takes=(takes[0], takes[1], takes[2]),
         keeps=(keeps[0], keeps[1], keeps[2]),
         room=room_of(problem, device),
+        whole=(problem.cost.B[stage], problem.memory.B[stage][0])
+        if problem.backward is Backward.FREE
+        else None,
     )
 
 
@@ -179,23 +199,24 @@ def least_end(alone: Alone, claim: int) -> int | None:
     """
     n = alone.microbatches
     complete = (n, n, n if alone.has_weights else 0)
-    layer: dict[State, list[Way]] = {(0, 0, 0): [Way(0, ())]}
+    # By how many halves have run: no op leads back, and a B leads two on.
+    layers: list[dict[State, list[Way]]] = [{} for _ in range(sum(complete) + 1)]
+    layers[0][0, 0, 0] = [Way(0, ())]
     followed = 0
     best = claim
-    while layer:
-        found: dict[State, list[Way]] = {}
+    for place, layer in enumerate(layers):
+        followed += sum(1 + len(way.due) for ways in layer.values() for way in ways)
+        if followed > MOST_TIMES:
+            return None
         for state, ways in layer.items():
-            for way in ways:
+            for way in _foremost(ways):
                 for after, longer in alone.steps(state, way):
                     end = alone.least_from(after, longer)
                     if end < best and after == complete:
                         best = end
                     elif end < best:
-                        found.setdefault(after, []).append(longer)
-        followed += sum(1 + len(way.due) for ways in found.values() for way in ways)
-        if followed > MOST_TIMES:
-            return None
-        layer = {state: _foremost(ways) for state, ways in found.items()}
+                        layers[sum(after)].setdefault(after, []).append(longer)
+        layers[place] = {}
     return best
 
 
