@@ -336,7 +336,7 @@ class _Search:
         def rounds() -> Iterator[tuple[Row, ...]]:
             answer = solve(
                 replace(problem, microbatches=(short,)),
-                time_limit_s=_SOLVING_SHARE * (until - monotonic()),
+                time_limit_s=max(0.0, _SOLVING_SHARE * (until - monotonic())),
                 workers=workers,
                 seed=seed,
             )
