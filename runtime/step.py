@@ -1,7 +1,9 @@
 """What ``load`` returns: a pipeline whose steps train, of which each process has its device."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -17,6 +19,9 @@ from bubbleproof.runtime.microbatches import (
 )
 from bubbleproof.runtime.stage import Live, Stage
 from bubbleproof.schedules.program import Program
+
+Shape: TypeAlias = tuple[torch.Size, torch.dtype]
+"""What must be alike in all microbatches."""
 
 
 class Runtime:
@@ -55,6 +60,7 @@ class Runtime:
         self.stages = stages
         self.live = live
         self.executor = executor
+        self.shapes: list[Shape] | None = None
 
     @property
     def begins(self) -> bool:
@@ -117,9 +123,26 @@ class Runtime:
             if inputs is None:
                 raise ValueError(f"inputs: missing on rank {self.rank}, where a chain begins")
             arguments = arguments_of(inputs, number)
+            self._require_shapes([(tensor.shape, tensor.dtype) for tensor in arguments[0]])
         if self.ends:
             if targets is None:
                 raise ValueError(f"targets: missing on rank {self.rank}, where a chain ends")
             expected = targets_of(targets, number)
         losses = self.executor.run(arguments, keywords_of(keywords, number), expected)
         return [loss for _, loss in sorted(losses.items())]
+
+    def _require_shapes(self, shapes: list[Shape]) -> None:
+        """Refuse what does not fit torch's receive buffers, which the first step made."""
+        if self.shapes is None:
+            self.shapes = shapes
+        if shapes != self.shapes:
+            raise ValueError(
+                f"inputs: microbatches of {_shown(shapes)} after a first step with "
+                f"{_shown(self.shapes)}; keep one shape, or load another runtime for this one"
+            )
+
+
+def _shown(shapes: Sequence[Shape]) -> str:
+    return ", ".join(
+        f"{list(shape)} {str(dtype).removeprefix('torch.')}" for shape, dtype in shapes
+    )

@@ -221,6 +221,21 @@ def missing(rank: int, schedule: Schedule, what: str) -> str:
     return "nothing"
 
 
+def other_shape(rank: int, schedule: Schedule) -> str:
+    """Return the error of a step with smaller microbatches than the first."""
+    runtime = load(schedule, modules_of(schedule.problem.placement, rank), loss_fn=loss_of)
+    number = schedule.problem.total_microbatches
+    inputs, targets = batch(0, number)
+    runtime.step(inputs, targets)
+    if rank:
+        return "not asked"
+    try:
+        runtime.step(inputs[:number], targets[:number])
+    except ValueError as error:
+        return str(error)
+    return "nothing"
+
+
 def train_overlapped(rank: int, schedule: Schedule) -> tuple[Outcome, int]:
     """Train with a function for pairs, and return how many it ran."""
     pairs: list[str] = []

@@ -13,6 +13,7 @@ from loading import (
     copies_after_load,
     gradient_error,
     missing,
+    other_shape,
     recorded,
     refusal,
     refusal_of_copies,
@@ -234,6 +235,15 @@ def test_a_step_says_what_it_needs_on_which_rank(what: str, said: str) -> None:
     """Other ranks do not look at it."""
     with worlds() as started:
         assert said in started(2).results(missing, ONE_WAY, what)
+
+
+def test_a_step_of_another_shape_is_refused() -> None:
+    """Torch would fill its buffers in part, without an error."""
+    with worlds() as started:
+        assert started(2).results(other_shape, ONE_WAY)[0] == (
+            "inputs: microbatches of [1, 4] float64 after a first step with [2, 4] float64; "
+            "keep one shape, or load another runtime for this one"
+        )
 
 
 def test_a_batch_is_split_evenly_or_given_in_parts() -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from family_plans import plans
+from mutations import ON_PROGRAMS, ON_SCHEDULES
 from processes import World, worlds
 from strategies import any_order
 from training import EXACT, assert_trains_alike, train
@@ -17,6 +19,7 @@ from bubbleproof.schedules.placement import Placement, explicit
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.program import Program, parse_step
 from bubbleproof.schedules.schedule import Schedule, parse_rows
+from bubbleproof.verify.program_rules import verify_program
 
 NAMED = ("linear", "loop:2", "v", "wave:2", "wave:3", "bidirectional")
 BACKWARDS = ("split", "fused", "free")
@@ -213,3 +216,24 @@ def test_the_programs_that_faults_are_put_into_train_rightly(
 ) -> None:
     """The fault alone makes the difference."""
     assert_trains_alike(world(2), program)
+
+
+OPERATORS = {**ON_SCHEDULES, **ON_PROGRAMS}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_what_the_verifier_refuses_is_not_run(name: str) -> None:
+    """Each change of the mutation tests, in schedules and programs one way and both ways."""
+    random = Random(name)
+    for plan in (*plans("zb_v", ((2, 4),)), *plans("dualpipe", ((2, 6),))):
+        for _ in range(4):
+            mutant = OPERATORS[name].mutant(name, plan, random)
+            if mutant is None or is_valid(mutant):
+                continue
+            with pytest.raises(ValueError, match=r"rule \w+ is broken: "):
+                runnable(mutant)
+
+
+def is_valid(plan: Schedule | Program) -> bool:
+    """Whether the verifier passes a schedule or program."""
+    return (verify_program(plan) if isinstance(plan, Program) else bp.verify(plan)).valid
