@@ -24,6 +24,7 @@ def of_result(result: Result) -> Json:
         "gap": result.gap,
         **_measures(timeline),
         "seconds": round(result.seconds, 3),
+        **({} if result.cut is None else {"cut": result.cut}),
         "source": result.source,
         "proof": [_bound(bound, result.problem) for bound in result.proof],
         **_forms(result),

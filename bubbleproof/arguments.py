@@ -111,6 +111,16 @@ Workers = Annotated[
     Parameter(help="Search threads; one per core, at most 8, if not given."),
 ]
 Seed = Annotated[int, whole(0, LARGEST_SEED), Parameter(help="Seed of the search.")]
+Deterministic = Annotated[
+    bool,
+    Parameter(
+        name="--deterministic",
+        negative=(),
+        help="Count work in place of time: the same problem, limit and seed give the same file, "
+        "byte by byte. One thread; up to three times the limit, and a line says so if that was "
+        "too short.",
+    ),
+]
 ProofFolder = Annotated[
     Path | None,
     Parameter(

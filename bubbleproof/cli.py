@@ -1,7 +1,8 @@
 """The command line: solve, family, compare, frontier, verify, repair, show, export, profile, run.
 
 Exit status: 0 fine; 1 an honest no (a rule is broken, no schedule exists); 2 the input could not
-be used, with one line that says where, what and what would be right; 130 after Ctrl-C.
+be used, with one line that says where, what and what would be right; 130 after Ctrl-C, 143 after
+SIGTERM.
 """
 
 import sys
@@ -24,6 +25,7 @@ from bubbleproof import __version__
 from bubbleproof.arguments import (
     AsJson,
     AskedProblem,
+    Deterministic,
     ForAllN,
     OrderOnly,
     Output,
@@ -52,6 +54,7 @@ from bubbleproof.steps import (
     Refusal,
     certified,
     draw,
+    ended,
     judged,
     read_plan,
     read_problem,
@@ -94,6 +97,7 @@ def solve(
     time_limit: TimeLimit = 60.0,
     workers: Workers = None,
     seed: Seed = 0,
+    deterministic: Deterministic = False,
     certificate: ProofFolder = None,
     all_n: SolveAllN = False,
     as_json: AsJson = False,
@@ -122,9 +126,17 @@ def solve(
                 time_limit=time_limit,
                 workers=workers,
                 seed=seed,
+                deterministic=deterministic,
                 as_json=as_json,
             )
-        result = search(asked, output, time_limit=time_limit, workers=workers, seed=seed)
+        result = search(
+            asked,
+            output,
+            time_limit=time_limit,
+            workers=workers,
+            seed=seed,
+            deterministic=deterministic,
+        )
     except NoScheduleError as error:
         if as_json:
             put_json(answers.of_infeasible(error, time.monotonic() - began))
@@ -431,7 +443,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             exit_on_error=False,
             print_error=False,
         )
-        status = command(*bound.args, **bound.kwargs) or FINE
+        status = ended(command(*bound.args, **bound.kwargs) or FINE)
         sys.stdout.flush()
     except CycloptsError as error:
         say(f"{_wrong_words(error)}; see bubbleproof --help")
@@ -441,7 +453,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNUSABLE
     except KeyboardInterrupt:
         say("interrupted")
-        return INTERRUPTED
+        return ended(INTERRUPTED)
     except OSError as error:
         # Files are read and written behind ValueErrors, so this is the output stream.
         drop_stdout()

@@ -7,7 +7,7 @@ from os.path import exists, samefile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bubbleproof.terminal import put, put_json, say, shown, terminable
+from bubbleproof.terminal import put, put_json, say, shown, terminable, was_terminated
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.periodic import Periodic
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bubbleproof.verify.every_n import EveryN
     from bubbleproof.verify.report import Report
 
-FINE, NO, UNUSABLE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+FINE, NO, UNUSABLE, INTERRUPTED, BROKEN_PIPE, TERMINATED = 0, 1, 2, 130, 141, 143
 """Exit statuses: see ``cli``."""
 
 TIMES = frozenset({"timing", "exclusive"})
@@ -31,7 +31,13 @@ class Refusal(Exception):
 
 
 def search(
-    problem: "Problem", output: Path | None, *, time_limit: float, workers: int | None, seed: int
+    problem: "Problem",
+    output: Path | None,
+    *,
+    time_limit: float,
+    workers: int | None,
+    seed: int,
+    deterministic: bool = False,
 ) -> "Result":
     """Solve, keep the best schedule in a file, and show the progress where someone can see it."""
     from bubbleproof.report import progress_line
@@ -53,13 +59,22 @@ def search(
         return progress_line(best[0] if best else None, problem, end - time.monotonic())
 
     with terminable(), shown(line), usable():
-        return solve(
+        result = solve(
             problem,
             time_limit_s=time_limit,
             workers=workers,
             seed=seed,
+            deterministic=deterministic,
             on_progress=improved,
         )
+    if result.cut:
+        say("--deterministic: stopped at three times --time-limit; another run may differ")
+    return result
+
+
+def ended(status: int) -> int:
+    """Return the exit status of a command: after SIGTERM it is that of a signal, too."""
+    return TERMINATED if status == INTERRUPTED and was_terminated() else status
 
 
 def read_problem(file: Path) -> "Problem":
@@ -159,6 +174,7 @@ def solved_for_every_n(
     time_limit: float,
     workers: int | None,
     seed: int,
+    deterministic: bool,
     as_json: bool,
 ) -> int:
     """Find a schedule for every n, judge it for every n, and write it."""
@@ -168,7 +184,13 @@ def solved_for_every_n(
     from bubbleproof.verify.every_n import verify_every_n
 
     with terminable(), usable():
-        solved = solve_every_n(problem, time_limit_s=time_limit, workers=workers, seed=seed)
+        solved = solve_every_n(
+            problem,
+            time_limit_s=time_limit,
+            workers=workers,
+            seed=seed,
+            deterministic=deterministic,
+        )
         if output is not None:
             save_periodic(solved.periodic, output)
     verdict = verify_every_n(solved.periodic)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import TextIOWrapper
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,13 +61,28 @@ def say(line: str) -> None:
     sys.stderr.write(f"bubbleproof: {text}\n")
 
 
+_terminated = threading.Event()
+"""Set by SIGTERM: signals come to a process, so there is one for all of it."""
+
+
+def was_terminated() -> bool:
+    """Whether SIGTERM, not Ctrl-C, ended what was ``terminable``."""
+    return _terminated.is_set()
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    _terminated.set()
+    signal.default_int_handler(number, frame)
+
+
 @contextmanager
 def terminable() -> Generator[None, None, None]:
     """Let SIGTERM end what runs inside as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _terminated.clear()
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     finally:

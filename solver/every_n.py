@@ -37,6 +37,8 @@ class EveryN:
         Wall time of the search.
     interrupted
         Whether Ctrl-C ended the search.
+    cut
+        As that of a ``Result``.
     """
 
     pace: Pace
@@ -44,6 +46,7 @@ class EveryN:
     none_below: tuple[tuple[int, int], ...]
     seconds: float
     interrupted: bool = False
+    cut: bool | None = None
 
     @property
     def periodic(self) -> Periodic:
@@ -77,6 +80,7 @@ def solve_every_n(
     time_limit_s: float = 60.0,
     workers: int | None = None,
     seed: int = 0,
+    deterministic: bool = False,
 ) -> EveryN:
     """Find a prologue, a kernel and an epilogue that serve every number of microbatches.
 
@@ -86,7 +90,7 @@ def solve_every_n(
         The problem; of its microbatches only what one chain has more than another matters.
     time_limit_s
         Wall time in seconds.
-    workers, seed
+    workers, seed, deterministic
         As for ``solve``.
 
     Raises
@@ -101,23 +105,26 @@ def solve_every_n(
     deadline = began + time_limit_s
     short = short_problem(problem)
     solved: list[Schedule] = []
-    interrupted = False
     answer = solve(
         short,
         time_limit_s=_SOLVING_SHARE * time_limit_s,
         workers=workers,
         seed=seed,
+        deterministic=deterministic,
         on_progress=lambda progress: solved.append(progress.schedule),
     )
+    interrupted = answer.interrupted
     line = least_line(short)
     kernels = Kernels(short, rounds=None, line=line)
     try:
-        interrupted = answer.interrupted
-        now = monotonic()
-        kernels.try_schedules(reversed(solved), now + _LOOKING_SHARE * (deadline - now))
-        if not interrupted:
-            threads = workers or min(MOST_WORKERS, os.cpu_count() or 1)
-            kernels.try_cyclic(deadline, workers=threads, seed=seed)
+        if deterministic:
+            kernels.try_all(solved)
+        else:
+            now = monotonic()
+            kernels.try_schedules(reversed(solved), now + _LOOKING_SHARE * (deadline - now))
+            if not interrupted:
+                threads = workers or min(MOST_WORKERS, os.cpu_count() or 1)
+                kernels.try_cyclic(deadline, workers=threads, seed=seed)
     except KeyboardInterrupt:
         interrupted = True
     return EveryN(
@@ -126,4 +133,5 @@ def solve_every_n(
         none_below=tuple(sorted(kernels.none_below.items())),
         seconds=monotonic() - began,
         interrupted=interrupted,
+        cut=answer.cut,
     )

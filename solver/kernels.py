@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, inf
 from time import monotonic
 
 from bubbleproof.schedules.ops import Op, Row
@@ -28,6 +28,9 @@ _MANY = 100
 
 _STEPS = (1, 2)
 """Microbatches of each chain in a cyclic schedule's period."""
+
+_COUNTED = 3
+"""Schedules that are looked at where time does not count."""
 
 _LOOKING_S = 2e-4
 """Seconds for each op of a schedule that looking for what it repeats may take in any case."""
@@ -103,6 +106,13 @@ class Kernels:
                 return
             rows_s = _LOOKING_S * sum(map(len, schedule.rows))
             self._try(schedule, deadline if index else max(deadline, now + rows_s))
+
+    def try_all(self, schedules: Sequence[Schedule]) -> None:
+        """Look for what the best few schedules, the last ones, repeat, however long it takes."""
+        self._take(_round_by_round(self._problem), inf)
+        for schedule in reversed(schedules[-_COUNTED:]):
+            if not self.closed:
+                self._try(schedule, inf)
 
     def try_cyclic(self, deadline: float, *, workers: int, seed: int) -> None:
         """Look for cyclic schedules with a shorter period, and prove that there are none.

@@ -35,6 +35,7 @@ class Solve(Protocol):
         time_limit_s: float,
         workers: int,
         seed: int,
+        deterministic: bool,
         on_progress: Callable[[Progress], None],
     ) -> Result:
         """Return the best schedule of a problem."""
@@ -56,6 +57,7 @@ def solve_long(
     time_limit_s: float,
     workers: int,
     seed: int,
+    deterministic: bool,
     on_progress: Callable[[Progress], None] | None,
 ) -> Result:
     """Return the best schedule that repeats a kernel, with what is proven of all schedules.
@@ -71,7 +73,7 @@ def solve_long(
     time_limit_s
         Wall time in seconds. Writing out the answer takes some 6 s for each million ops, however
         little time there is; else that is taken into account.
-    workers, seed, on_progress
+    workers, seed, deterministic, on_progress
         As for ``portfolio.solve``.
     """
     began = monotonic()
@@ -86,15 +88,19 @@ def solve_long(
         time_limit_s=_SOLVING_SHARE * searching_s,
         workers=workers,
         seed=seed,
+        deterministic=deterministic,
         on_progress=lambda progress: solved.append(progress.schedule),
     )
     interrupted = answer.interrupted
     kernels = Kernels(short, rounds=rounds, line=least_line(short))
     try:
-        now = monotonic()
-        kernels.try_schedules(reversed(solved), now + _LOOKING_SHARE * (deadline - now))
-        if not interrupted:
-            kernels.try_cyclic(deadline, workers=workers, seed=seed)
+        if deterministic:
+            kernels.try_all(solved)
+        else:
+            now = monotonic()
+            kernels.try_schedules(reversed(solved), now + _LOOKING_SHARE * (deadline - now))
+            if not interrupted:
+                kernels.try_cyclic(deadline, workers=workers, seed=seed)
     except KeyboardInterrupt:
         interrupted = True
     schedule = kernels.pace.unrolled(rounds)
@@ -112,5 +118,8 @@ def solve_long(
     if on_progress is not None:
         on_progress(Progress(schedule=schedule, seconds=seconds))
     return Result(
-        timeline=replace(timeline, schedule=schedule), seconds=seconds, interrupted=interrupted
+        timeline=replace(timeline, schedule=schedule),
+        seconds=seconds,
+        interrupted=interrupted,
+        cut=answer.cut,
     )

@@ -74,16 +74,19 @@ class Model:
         workers: int,
         seed: int,
         on_rows: Callable[[tuple[Row, ...], Starts], None],
+        deterministic_s: float | None = None,
     ) -> int:
         """Search and return the bound that is proven, in real ticks.
 
         Every better order found is reported with its starts. ``stop`` may be called from another
-        thread.
+        thread. ``deterministic_s`` limits the work in CP-SAT's deterministic seconds as well.
         """
         parameters = self._solver.parameters
         parameters.max_time_in_seconds = time_limit_s
         parameters.num_workers = workers
         parameters.random_seed = seed
+        if deterministic_s is not None:
+            parameters.max_deterministic_time = deterministic_s
         parameters.catch_sigint_signal = False
         status = self._solver.solve(self._model, _Reporter(self, on_rows))
         if status == cp_model.MODEL_INVALID:

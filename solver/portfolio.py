@@ -22,6 +22,7 @@ from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.limits import shortages, within_limits
 from bubbleproof.solver.long import is_long, solve_long
 from bubbleproof.solver.relaxation import device_bound
+from bubbleproof.solver.reproducible import solve_reproducibly
 from bubbleproof.solver.result import Form, NoScheduleError, Progress, Result
 from bubbleproof.solver.retime import least_span_starts, objective_of
 from bubbleproof.solver.scale import may_pair, model_size
@@ -44,6 +45,8 @@ _SHORT_SHARE = 0.4
 _SOLVING_SHARE = 0.7
 _QUICK_BLOCKS = 20_000
 _GRACE_S = 1.0
+_FAMILY_S = 5e-6
+"""Seconds that each op of a family is expected to take before one was built."""
 
 
 def solve(
@@ -54,6 +57,7 @@ def solve(
     seed: int = 0,
     start: Schedule | None = None,
     enough: int | None = None,
+    deterministic: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Find the best schedule for a problem and prove how far it can be from the best of all.
@@ -76,6 +80,10 @@ def solve(
         A valid schedule of the same problem, but for its limits, to be improved on.
     enough
         An objective in ticks with which the search may end.
+    deterministic
+        Whether work is counted in place of time, so that the same problem, limit and seed give the
+        same schedule on every run: see ``reproducible``. One thread; ``start`` and ``enough`` are
+        not used.
     on_progress
         Called with each better schedule.
 
@@ -112,7 +120,12 @@ def solve(
             time_limit_s=time_limit_s,
             workers=threads,
             seed=seed,
+            deterministic=deterministic,
             on_progress=on_progress,
+        )
+    if deterministic:
+        return solve_reproducibly(
+            problem, proof, time_limit_s=time_limit_s, seed=seed, on_progress=on_progress
         )
     search = _Search(problem, proof, began, began + time_limit_s, enough, on_progress)
     try:
@@ -217,22 +230,24 @@ class _Search:
 
         Small ones are built whatever the time limit, so that none is ever better than the answer.
         """
-        slowest_s = 0.0
+        slowest_s = _FAMILY_S * 3 * self._problem.stages * self._problem.total_microbatches
         for name in reversed(families.names()):
             began = monotonic()
-            spare_s = self._deadline - began + (_GRACE_S if self._best is None else -slowest_s)
-            if not self._quick and spare_s < 0:
+            if not self._quick and began + slowest_s > self._deadline:
                 return
-            try:
-                schedule = families.build(name, self._problem)
-            except ValueError:
-                continue  # The family does not apply; `bubbleproof compare` tells why.
-            if not within_limits(self._problem, schedule.rows):
-                continue
-            objective = self.offer(schedule.rows, f"family {name}")
-            if self._family_objective is None or objective < self._family_objective:
-                self._family, self._family_objective = name, objective
+            self._try_family(name)
             slowest_s = max(slowest_s, monotonic() - began)
+
+    def _try_family(self, name: str) -> None:
+        try:
+            schedule = families.build(name, self._problem)
+        except ValueError:
+            return  # The family does not apply; `bubbleproof compare` tells why.
+        if not within_limits(self._problem, schedule.rows):
+            return
+        objective = self.offer(schedule.rows, f"family {name}")
+        if self._family_objective is None or objective < self._family_objective:
+            self._family, self._family_objective = name, objective
 
     @property
     def _quick(self) -> bool:

@@ -73,6 +73,9 @@ class Result:
         Wall time of the search.
     interrupted
         Whether Ctrl-C ended the search.
+    cut
+        For a deterministic search whether the time ended it before its work was done, so that
+        another run may differ; None for any other search.
     family, family_objective_ticks
         The best published family that fits the limits, and its objective; None where none does.
     forms
@@ -82,6 +85,7 @@ class Result:
     timeline: Timeline
     seconds: float
     interrupted: bool = False
+    cut: bool | None = None
     family: str | None = None
     family_objective_ticks: int | None = None
     forms: tuple[Form, ...] = ()
