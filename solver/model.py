@@ -33,11 +33,14 @@ class Model:
         A feasible problem.
     rows
         A valid order; only schedules at least as good are searched.
+    least
+        A bound that is known, in ticks.
     """
 
-    def __init__(self, problem: Problem, rows: tuple[Row, ...]) -> None:
+    def __init__(self, problem: Problem, rows: tuple[Row, ...], *, least: int = 0) -> None:
         self.scaled = Scaled.of(problem)
         self._problem = self.scaled.problem
+        self._least = least
         self._times = LeastTimes(self._problem)
         self._model = cp_model.CpModel()
         self._solver = cp_model.CpSolver()
@@ -326,7 +329,8 @@ class Model:
 
     def _add_objective(self) -> None:
         """Makespan or span in real times, between the best bound and the best known schedule."""
-        least = -(-bounds(self.scaled.original)[0].ticks // self.scaled.unit)
+        known = max(self._least, bounds(self.scaled.original)[0].ticks)
+        least = -(-known // self.scaled.unit)
         self._value = self._model.new_int_var(
             min(least, self._objective), self._objective, "objective"
         )

@@ -1,0 +1,441 @@
+"""A bound from several devices at once: microbatches as a fluid that flows through them.
+
+For each kind of block, as F of stage 2, let N(t) be how many have started by time t. Whatever the
+order of a schedule is, these counts keep linear laws: what needs an input has started no oftener
+than that input was there by then; at any instant the blocks in progress on a device are at most
+one; what they hold fits its memory. Counts that need not be whole numbers can be searched by
+linear programming. If even such a fluid cannot do all of the work by some time, no schedule can.
+It sees what no device alone shows: that the devices at both ends of a chain wait for each other
+while it fills and drains, each with its own memory.
+
+A few devices give nearly all of the bound, the others being left out but for the time that it
+takes to pass them. Time is a grid of instants: where the grid has no point, the next one is taken
+on the side that makes a law weaker. A long middle can be left out of the grid, so that the program
+does not grow with the number of microbatches: there, each device is only held to be busy no longer
+than the middle is. With the span of a device as the objective, time counts from its first start,
+and what comes before it in the chain may have run before.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise, product
+from math import gcd
+from time import monotonic
+
+import numpy as np
+
+from bubbleproof.schedules.ops import OpKind
+from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.schedules.schedule import Bound
+from bubbleproof.solver.limits import room
+from bubbleproof.solver.linear import Entries, Ints, LinearProgram, Stop
+from bubbleproof.solver.times import LeastTimes
+
+_FIRST_COLUMNS = 1500
+_MOST_COLUMNS = 24_000
+_FINEST_STEPS = 12
+"""Instants within the longest block where its times have no large common divisor."""
+
+
+class Event(Enum):
+    """What a block does to a microbatch on a stage."""
+
+    FORWARD = "F"
+    GRADIENT = "I"
+    WEIGHT = "W"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of block of a device; blocks of one kind are counted together.
+
+    Attributes
+    ----------
+    ticks
+        Its duration.
+    does
+        What it does, each for a stage.
+    allocate, free
+        What it takes at its start and gives back at its end, in grains.
+    """
+
+    device: int
+    ticks: int
+    does: tuple[tuple[int, Event], ...]
+    allocate: int
+    free: int
+
+
+def kinds(problem: Problem, device: int) -> Iterator[Kind]:
+    """Yield the kinds of blocks that a device may run."""
+    cost, memory, backward = problem.cost, problem.memory, problem.backward
+    stages = problem.placement.stages_of_device[device]
+    for s in stages:
+        forward, whole = ((s, Event.FORWARD),), ((s, Event.GRADIENT), (s, Event.WEIGHT))
+        yield Kind(device, cost.F[s], forward, *memory.F[s])
+        if backward.allows(OpKind.BACKWARD_INPUT):
+            yield Kind(device, cost.I[s], whole[:1], *memory.I[s])
+            yield Kind(device, cost.W[s], whole[1:], *memory.W[s])
+        if backward.allows(OpKind.BACKWARD):
+            yield Kind(device, cost.B[s], whole, *memory.B[s])
+    ticks = cost.pair[device]
+    if ticks is None or not backward.allows(OpKind.BACKWARD):
+        return
+    for f, b in product(stages, stages):
+        does = ((f, Event.FORWARD), (b, Event.GRADIENT), (b, Event.WEIGHT))
+        (first, second), (third, fourth) = memory.F[f], memory.B[b]
+        yield Kind(device, ticks, does, first + third, second + fourth)
+
+
+def fluid_bounds(
+    problem: Problem, best: int, known: int, deadline: float, stop: Stop
+) -> Iterator[Bound]:
+    """Yield better and better bounds until the deadline, or until nothing more can be expected.
+
+    Parameters
+    ----------
+    problem
+        A feasible problem.
+    best
+        The objective of a known schedule, in ticks.
+    known
+        A bound that is known, in ticks.
+    deadline
+        ``time.monotonic()`` at which to give up.
+    stop
+        Ends the search from another thread.
+    """
+    columns = _FIRST_COLUMNS
+    views = list(_views(problem))
+    while columns <= _MOST_COLUMNS and known < best:
+        whole = True
+        for target, devices in views:
+            fluid = Fluid(problem, target, devices, columns)
+            whole &= fluid.whole(best)
+            for bound in fluid.bounds(best, known, deadline, stop):
+                known = max(known, bound.ticks)
+                yield bound
+            if known >= best or stop.asked or monotonic() > deadline:
+                return
+        if whole:
+            return
+        columns *= 2
+
+
+def _views(problem: Problem) -> Iterator[tuple[int | None, tuple[int, ...]]]:
+    """Yield which device's span to bound, or None for the makespan, and which devices to look at.
+
+    A chain is held up most between its first device and the one that it reaches last.
+    """
+    times = LeastTimes(problem)
+    ends: list[int] = []
+    for chain, microbatches in zip(problem.placement.chains, problem.microbatches, strict=True):
+        reached = dict.fromkeys(problem.placement.device_of_stage[s] for s in chain)
+        if microbatches and reached:
+            ends += [next(iter(reached)), next(reversed(reached))]
+    busiest = max(range(problem.devices), key=times.least_work)
+    few = tuple(dict.fromkeys((busiest, *ends)))
+    targets: Sequence[int | None] = (None,)
+    if problem.objective is Objective.SPAN:
+        targets = tuple(dict.fromkeys((busiest, ends[0])))
+    for target in targets:
+        yield target, few
+    everything = tuple(range(problem.devices))
+    if len(everything) > len(few):
+        for target in targets:
+            yield target, everything
+
+
+class Fluid:
+    """The relaxation for the span of one device, or the makespan, seen on some devices.
+
+    Parameters
+    ----------
+    target
+        The device whose span is bounded; None for the makespan.
+    devices
+        The devices that are looked at.
+    columns
+        About how many columns the linear programs may have: it sets how much of time is seen.
+    """
+
+    def __init__(
+        self, problem: Problem, target: int | None, devices: tuple[int, ...], columns: int
+    ) -> None:
+        self.problem, self.target, self.devices = problem, target, devices
+        self.times = LeastTimes(problem)
+        self.kinds = [kind for device in devices for kind in kinds(problem, device)]
+        self.unit = self._unit()
+        longest = max(kind.ticks for kind in self.kinds) // self.unit
+        self.step = max(1, longest // _FINEST_STEPS)
+        self.points = columns // len(self.kinds)
+        self.early = self._early()
+        placement = problem.placement
+        self.chains = [
+            [s for s in chain if placement.device_of_stage[s] in devices]
+            for chain, microbatches in zip(placement.chains, problem.microbatches, strict=True)
+            if microbatches
+        ]
+
+    def _unit(self) -> int:
+        """Return what divides every time of the problem, in ticks."""
+        cost, lag = self.problem.cost, self.problem.lag
+        ticks = [*cost.F, *cost.I, *cost.W, *cost.B]
+        ticks += [pair for pair in cost.pair if pair is not None]
+        for chain in self.problem.placement.chains:
+            ticks += [time for a, b in pairwise(chain) for time in (lag(a, b), lag(b, a))]
+        return gcd(*ticks) or 1
+
+    def _early(self) -> set[int]:
+        """Return the stages whose F's may have run before the target's first start."""
+        if self.target is None:
+            return set()
+        early: set[int] = set()
+        for number, chain in enumerate(self.problem.placement.chains):
+            first = self.times.first_on(self.target, number)
+            early |= set(chain if first is None else chain[: chain.index(first)])
+        return early
+
+    def whole(self, horizon: int) -> bool:
+        """Whether all of time is seen."""
+        return horizon // self.unit // self.step < self.points
+
+    def bounds(self, best: int, known: int, deadline: float, stop: Stop) -> Iterator[Bound]:
+        """Yield better and better bounds above a known one, up to the best objective."""
+        least, most = known // self.unit, best // self.unit - 1
+        tried = least
+        before: tuple[int, float] | None = None
+        while tried <= most:
+            missing = self.missing(tried, deadline - monotonic(), stop)
+            if missing is None or missing <= 0:
+                return
+            yield self._bound((tried + 1) * self.unit)
+            step = missing / self.unit
+            if before is not None and before[1] > missing:
+                step = missing * (tried - before[0]) / (before[1] - missing)
+            if tried == most:
+                return
+            before = (tried, missing)
+            tried = min(most, tried + max(1, int(0.999 * step)))
+
+    def _bound(self, ticks: int) -> Bound:
+        problem = self.problem
+        target = self.target
+        if target is None:
+            target = max(self.devices, key=self.times.least_work)
+        work = self.times.least_work(target)
+        terms = {"work": work, "idle that no flow of microbatches avoids": ticks - work}
+        told = " + ".join(f"{problem.time(value)} {name}" for name, value in terms.items())
+        seen = "device" if len(self.devices) == 1 else "devices"
+        return Bound(
+            name="fluid",
+            ticks=ticks,
+            text=f"device {target}: {told} = {problem.time(ticks)}, "
+            f"seen on {seen} {', '.join(map(str, sorted(self.devices)))} together",
+            device=target,
+            terms=terms,
+        )
+
+    def missing(self, horizon: int, time_limit_s: float, stop: Stop) -> float | None:
+        """Return how much must be left undone at a time, proven; None if it is stopped.
+
+        Parameters
+        ----------
+        horizon
+            In units. Each event that is left undone counts with its duration.
+        """
+        if stop.asked or time_limit_s <= 0:
+            return None
+        program, needed = self._program(horizon)
+        most = program.most(time_limit_s, stop)
+        return None if most is None else float(needed - most.worth)
+
+    def _program(self, horizon: int) -> tuple[LinearProgram, int]:
+        return _Rows(self, horizon).program()
+
+
+class _Rows:
+    """The linear program of a fluid up to a horizon; all times in units."""
+
+    def __init__(self, fluid: Fluid, horizon: int) -> None:
+        self._fluid, self._problem = fluid, fluid.problem
+        self._horizon = horizon
+        self._lp = LinearProgram()
+        self._grid, self._gap = _grid(horizon, fluid.step, fluid.points)
+        self._at = self._grid[1:]
+        self._row = np.arange(len(self._at), dtype=np.int64)
+        self._kinds = fluid.kinds
+        self._ticks = [kind.ticks // fluid.unit for kind in fluid.kinds]
+        self._curves = [self._lp.add_columns(self._most_started(kind)) for kind in fluid.kinds]
+        self._doing: dict[tuple[int, Event], list[int]] = {}
+        for index, kind in enumerate(fluid.kinds):
+            for event in kind.does:
+                self._doing.setdefault(event, []).append(index)
+
+    def program(self) -> tuple[LinearProgram, int]:
+        """Return the program and what doing everything is worth."""
+        for curve in self._curves:
+            self._add([self._entries(curve[:-1], 1), self._entries(curve[1:], -1)], 0)
+        for chain in self._fluid.chains:
+            self._add_chain(chain)
+        for device in self._fluid.devices:
+            mine = [i for i, kind in enumerate(self._kinds) if kind.device == device]
+            self._add_exclusion(mine)
+            self._add_long_run(mine)
+            self._add_memory(device, mine)
+        return self._lp, self._reward()
+
+    def _most_started(self, kind: Kind) -> Ints:
+        """Return how many blocks of a kind can have started by each instant, at most."""
+        problem, fluid = self._problem, self._fluid
+        count = min(len(problem.microbatches_of_stage(stage)) for stage, _ in kind.does)
+        most = np.full(len(self._grid), count, np.int64)
+        stage, event = kind.does[0]
+        alone = len(kind.does) == 1
+        if not (alone and event is Event.FORWARD and stage in fluid.early):
+            most[0] = 0
+        if fluid.target is None and event is Event.FORWARD:
+            lead = fluid.times.up(fluid.times.first_in_chain(stage), stage) // fluid.unit
+            most[self._grid < lead] = 0
+        return most
+
+    def _after(self, time: Ints) -> Ints:
+        """Return the places in the grid of the first instants that are no earlier."""
+        place = np.searchsorted(self._grid, np.maximum(time, -1), side="left")
+        return np.minimum(place, len(self._grid) - 1).astype(np.int64)
+
+    def _until(self, time: Ints) -> Ints:
+        """Return the places in the grid of the last instants that are no later."""
+        place = np.searchsorted(self._grid, np.maximum(time, -1), side="right") - 1
+        return place.astype(np.int64)
+
+    def _entries(self, columns: Ints, value: int) -> Entries:
+        return self._row, columns, np.full(len(self._row), value, np.int64)
+
+    def _started(self, index: int, value: int) -> Entries:
+        return self._entries(self._curves[index][1:], value)
+
+    def _over(self, index: int, value: int, lag: int = 0) -> Entries:
+        """Return the entries of how many of a kind are over for a time."""
+        places = self._after(self._at - self._ticks[index] - lag)
+        return self._entries(self._curves[index][places], value)
+
+    def _add(self, entries: Sequence[Entries], limit: int) -> None:
+        if entries:
+            self._lp.add_rows(entries, np.full(len(self._row), limit, np.int64))
+
+    def _add_chain(self, chain: Sequence[int]) -> None:
+        """What needs an input has started no oftener than the input was there."""
+        times, unit = self._fluid.times, self._fluid.unit
+        for a, b in pairwise(chain):
+            if b not in self._fluid.early:
+                lag = (times.up(a, b) - times.forward[a]) // unit
+                self._add_order((a, Event.FORWARD), (b, Event.FORWARD), lag)
+            lag = (times.down(b, a) - times.gradient[b]) // unit
+            self._add_order((b, Event.GRADIENT), (a, Event.GRADIENT), lag)
+        for last in chain[-1:]:
+            lag = (times.turnaround(last) - times.forward[last]) // unit
+            self._add_order((last, Event.FORWARD), (last, Event.GRADIENT), lag)
+        for stage in chain:
+            alone = [
+                [i for i in self._doing[stage, event] if self._kinds[i].does == ((stage, event),)]
+                for event in (Event.GRADIENT, Event.WEIGHT)
+            ]
+            if alone[1]:
+                over = [self._over(i, -1) for i in alone[0]]
+                self._add([self._started(i, 1) for i in alone[1]] + over, 0)
+
+    def _add_order(self, before: tuple[int, Event], after: tuple[int, Event], lag: int) -> None:
+        over = [self._over(i, -1, lag) for i in self._doing[before]]
+        self._add([self._started(i, 1) for i in self._doing[after]] + over, 0)
+
+    def _add_exclusion(self, mine: Sequence[int]) -> None:
+        """At any instant at most one block of a device is in progress."""
+        busy = [i for i in mine if self._ticks[i]]
+        entries = [self._started(i, 1) for i in busy] + [self._over(i, -1) for i in busy]
+        self._add(entries, 1)
+
+    def _add_long_run(self, mine: Sequence[int]) -> None:
+        """From one instant to a later one a device is busy no longer than the time between."""
+        longest = max(self._ticks[i] for i in mine)
+        if self._fluid.step > 1:
+            marks = np.arange(len(self._grid), dtype=np.int64)
+        elif self._gap is not None:
+            until, since = self._gap
+            marks = self._after(np.array([until, since + longest], np.int64))
+        else:
+            return
+        most = sum(
+            self._ticks[i] * len(self._problem.microbatches_of_stage(self._kinds[i].does[0][0]))
+            for i in mine
+        )
+        busy = self._lp.add_columns(np.full(len(marks), most, np.int64))
+        rows = np.arange(len(marks), dtype=np.int64)
+        ones = np.ones(len(marks), np.int64)
+        none = np.zeros(len(marks), np.int64)
+        self._lp.add_rows(
+            [(rows[:-1], busy[1:], ones[:-1]), (rows[:-1], busy[:-1], -ones[:-1])],
+            np.diff(self._grid[marks]),
+        )
+        # How long a device was busy until t is for each kind the sum of N over the last of its
+        # duration, which lies between the sums of N at the instants before and behind.
+        for place, sign in ((self._until, 1), (self._after, -1)):
+            entries: list[Entries] = [(rows, busy, -sign * ones)]
+            for i in mine:
+                for back in range(self._ticks[i]):
+                    places = place(self._grid[marks] - back)
+                    entries.append((rows, self._curves[i][places], sign * ones))
+            self._lp.add_rows(entries, none)
+
+    def _add_memory(self, device: int, mine: Sequence[int]) -> None:
+        """What is allocated and not yet freed fits into the device."""
+        limit = room(self._problem, device)
+        changes = [(i, self._kinds[i].allocate, self._kinds[i].free) for i in mine]
+        grain = gcd(*(amount for _, *both in changes for amount in both))
+        if limit is None or not grain:
+            return
+        entries = [self._started(i, taken // grain) for i, taken, _ in changes if taken]
+        entries += [self._over(i, -freed // grain) for i, _, freed in changes if freed]
+        self._add(entries, limit // grain)
+
+    def _reward(self) -> int:
+        """Reward each event that is over by the horizon with its duration; return the sum of all.
+
+        For the makespan the way back to the first stage is to be over as well.
+        """
+        fluid, cost = self._fluid, self._problem.cost
+        needed = 0
+        for (stage, event), indices in self._doing.items():
+            if fluid.target not in (None, self._kinds[indices[0]].device):
+                continue
+            count = len(self._problem.microbatches_of_stage(stage))
+            after, worth = 0, cost.F[stage]
+            if event is Event.GRADIENT:
+                worth = fluid.times.gradient[stage]
+                after = fluid.times.way_back(stage, None) if fluid.target is None else 0
+            elif event is Event.WEIGHT:
+                worth = cost.W[stage]
+            worth = max(1, worth)
+            needed += worth * count
+            for i in indices:
+                end = self._horizon - self._ticks[i] - after // fluid.unit
+                place = int(self._after(np.array([end], np.int64))[0])
+                self._lp.reward(int(self._curves[i][place]), worth)
+        return needed
+
+
+def _grid(horizon: int, step: int, points: int) -> tuple[Ints, tuple[int, int] | None]:
+    """Return the instants that are seen and the middle that is not, if there is one.
+
+    The first instant, -1, stands for all that came before.
+    """
+    times = np.arange(horizon % step, horizon + 1, step, dtype=np.int64)
+    if times[0]:
+        times = np.concatenate((np.zeros(1, np.int64), times))
+    gap = None
+    if len(times) > points:
+        edge = points // 2
+        gap = (int(times[edge - 1]), int(times[len(times) - edge]))
+        times = np.concatenate((times[:edge], times[len(times) - edge :]))
+    return np.concatenate((np.full(1, -1, np.int64), times)), gap

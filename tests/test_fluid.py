@@ -1,0 +1,167 @@
+"""The fluid bound: never above any schedule, and as strong as it is meant to be."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+from time import monotonic
+
+import numpy as np
+import pytest
+from bruteforce import least_objective
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_problems import tiny_problem
+
+import bubbleproof as bp
+from bubbleproof.solver.fluid import Fluid, fluid_bounds
+from bubbleproof.solver.linear import LinearProgram, Stop
+
+SHAPES = ((10_000, 1), (40, 1), (60, 1), (120, 1), (10_000, 2), (10_000, 3), (60, 2))
+"""Columns and steps: time whole, with the middle left out, and seen at every other instant."""
+
+
+def bound_of(
+    problem: bp.Problem, target: int | None, devices: tuple[int, ...], best: int, known: int
+) -> int:
+    """Return the bound that some devices give, from a known one."""
+    fluid = Fluid(problem, target, devices, 10_000)
+    found = fluid.bounds(best, known, monotonic() + 60, Stop())
+    return max((bound.ticks for bound in found), default=known)
+
+
+def v_problem(
+    devices: int,
+    microbatches: int,
+    limit: int | Sequence[int] | None,
+    *,
+    placement: str = "v",
+    objective: str = "span",
+) -> bp.Problem:
+    """Return a problem with the costs 5, 6, 4 and memory for some microbatches of a stage."""
+    memory = {"F": 2, "I": -1, "W": -1}
+    limits = 2 * limit if isinstance(limit, int) else limit
+    return bp.Problem(
+        devices=devices,
+        placement=placement,
+        microbatches=microbatches,
+        cost={"F": 5, "I": 6, "W": 4, "transfer": 1},
+        memory=None if limits is None else {**memory, "limit": limits},
+        objective=objective,
+    )
+
+
+def _check(seed: int, *, pairs: bool) -> None:
+    problem = tiny_problem(seed, pairs=pairs)
+    best = least_objective(problem)
+    if best is None:
+        return
+    span = problem.objective is bp.Objective.SPAN
+    everything = tuple(range(problem.devices))
+    for target in everything if span else (None,):
+        for devices in {everything, (target or 0,)}:
+            for columns, step in SHAPES:
+                fluid = Fluid(problem, target, devices, columns)
+                fluid.step = step
+                for known in (0, max(0, best - 1), best):
+                    bounds = fluid.bounds(best + 3 * fluid.unit, known, monotonic() + 60, Stop())
+                    for bound in bounds:
+                        assert bound.ticks <= best, (bound, columns, step, problem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(15))
+def test_no_order_of_a_tiny_problem_is_below_its_fluid_bound(seed: int) -> None:
+    """Brute force agrees, however much of time is seen, from any known bound."""
+    for case in range(4):
+        _check(4 * seed + case, pairs=False)
+        _check(4 * seed + case, pairs=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", ["linear", "v", "loop:2", "wave:2", "bidirectional"])
+@pytest.mark.parametrize("objective", ["span", "makespan"])
+def test_families_are_never_below_the_fluid_bound(placement: str, objective: str) -> None:
+    """With each family's own peak as the limit, its objective is at least the bound."""
+    plain = v_problem(4, 8, None, placement=placement, objective=objective)
+    for name in bp.families.names():
+        try:
+            schedule = bp.families.build(name, plain)
+        except ValueError:
+            continue
+        limits = [int(2 * peak) for peak in bp.simulate(schedule).peak_memory]
+        problem = v_problem(4, 8, limits, placement=placement, objective=objective)
+        timeline = bp.simulate(bp.families.build(name, problem))
+        reached = int(timeline.span if objective == "span" else timeline.makespan)
+        for bound in fluid_bounds(problem, reached + 10, 0, monotonic() + 1, Stop()):
+            assert bound.ticks <= reached, (name, bound)
+
+
+def test_the_ends_of_a_v_wait_for_each_other() -> None:
+    """10, 12, 8 on four devices with memory for eight: 23 idle where 9 was known before.
+
+    The span that is best known is 264, and no device alone shows more than 249.
+    """
+    problem = v_problem(4, 8, 8)
+    assert bound_of(problem, 0, (0, 3), best=264, known=249) == 263
+
+
+@pytest.mark.slow
+def test_the_bound_grows_by_the_work_of_each_more_microbatch() -> None:
+    """Leaving out the middle of time loses nothing once the windows hold filling and draining."""
+    idle: list[int] = []
+    for microbatches in (8, 24):
+        problem = v_problem(4, microbatches, 8)
+        work = 30 * microbatches
+        fluid = Fluid(problem, 0, (0, 3), 2400)
+        found = list(fluid.bounds(work + 40, work, monotonic() + 60, Stop()))
+        idle.append(found[-1].ticks - work)
+    assert idle == [23, 23]
+
+
+def test_the_bound_explains_itself() -> None:
+    """Its terms add up to it, and its text names the devices that it looked at."""
+    problem = v_problem(2, 4, 4)
+    best = bp.solve(problem, time_limit_s=5, workers=1).objective_ticks
+    for bound in fluid_bounds(problem, best, 0, monotonic() + 5, Stop()):
+        assert sum(bound.terms.values()) == bound.ticks
+        assert bound.text.endswith("seen on devices 0, 1 together")
+
+
+def test_a_search_for_bounds_that_is_stopped_ends() -> None:
+    """After the stop nothing more is found."""
+    stop = Stop()
+    stop.ask()
+    assert list(fluid_bounds(v_problem(4, 8, 8), 10_000, 0, monotonic() + 60, stop)) == []
+
+
+@given(st.data())
+def test_no_solution_of_a_linear_program_is_worth_more_than_its_bound(data: st.DataObject) -> None:
+    """Every whole solution of small programs, with numbers of very different size."""
+    columns = data.draw(st.integers(1, 3))
+    numbers = st.sampled_from([-1_000_003, -7, -2, -1, 0, 1, 2, 3, 10, 999_983])
+    program = LinearProgram()
+    upper = [data.draw(st.integers(0, 3)) for _ in range(columns)]
+    program.add_columns(np.array(upper, np.int64))
+    worth = [data.draw(numbers) for _ in range(columns)]
+    for column, each in enumerate(worth):
+        program.reward(column, each)
+    rows = [
+        ([data.draw(numbers) for _ in range(columns)], data.draw(st.integers(0, 20)))
+        for _ in range(data.draw(st.integers(1, 4)))
+    ]
+    place = np.arange(columns, dtype=np.int64)
+    for values, limit in rows:
+        row = np.zeros(columns, np.int64)
+        program.add_rows([(row, place, np.array(values, np.int64))], np.array([limit], np.int64))
+    most = program.most(10, Stop())
+    assert most is not None
+    best = max(
+        sum(w * x for w, x in zip(worth, point, strict=True))
+        for point in product(*(range(each + 1) for each in upper))
+        if all(
+            sum(a * x for a, x in zip(values, point, strict=True)) <= limit
+            for values, limit in rows
+        )
+    )
+    assert most.worth >= best
+    assert most.worth <= Fraction(sum(max(0, w) * u for w, u in zip(worth, upper, strict=True)))
