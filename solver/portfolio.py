@@ -19,7 +19,9 @@ from bubbleproof.schedules.schedule import Bound, Schedule, Starts, Status
 from bubbleproof.schedules.simulate import earliest_starts, simulate
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import list_schedule, one_by_one, policies
+from bubbleproof.solver.fluid import fluid_bounds
 from bubbleproof.solver.limits import shortages, within_limits
+from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.long import is_long, solve_long
 from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.reproducible import solve_reproducibly
@@ -135,8 +137,10 @@ def solve(
         search.try_forms(threads, seed)
         search.try_lists()
         search.try_device_bounds()
+        search.start_fluid_bounds()
         search.try_tuned(threads, seed)
         search.try_exact(threads, seed)
+        search.wait_for_bounds()
     except KeyboardInterrupt:
         return search.result(interrupted=True)
     return search.result(interrupted=False)
@@ -220,6 +224,9 @@ class _Search:
         self._family: str | None = None
         self._family_objective: int | None = None
         self._forms: tuple[Form, ...] = ()
+        self._bounds: Queue[Bound] = Queue()
+        self._bounding: _Background | None = None
+        self._stop = Stop()
 
     @property
     def _closed(self) -> bool:
@@ -309,6 +316,19 @@ class _Search:
             if monotonic() > until:
                 return
 
+    def start_fluid_bounds(self) -> None:
+        """Bound the objective by several devices together, beside the searches that follow."""
+        if self._closed or self._best is None:
+            return
+        best, known = self._objective, self._proof[0].ticks
+
+        def search() -> None:
+            for bound in fluid_bounds(self._problem, best, known, self._deadline, self._stop):
+                self._bounds.put(bound)
+
+        self._bounding = _Background(search)
+        self._bounding.start()
+
     def try_tuned(self, workers: int, seed: int) -> None:
         """Search for better rules of list scheduling, then among orders near the best.
 
@@ -384,7 +404,7 @@ class _Search:
         from bubbleproof.solver.model import Model
 
         try:
-            model = Model(self._problem, best.rows)
+            model = Model(self._problem, best.rows, least=self._proof[0].ticks)
         except OverflowError:
             return  # The bound and the schedule found stand as they are.
         found: Queue[Found] = Queue()
@@ -405,6 +425,15 @@ class _Search:
             time = self._problem.time(proven[0])
             text = f"CP-SAT searched all orders and found none below {time} (the solver's word)"
             self._proof = (Bound("cp-sat", proven[0], text), *self._proof)
+
+    def wait_for_bounds(self) -> None:
+        """Where nothing is left to search, wait for what bounds may still be found."""
+        bounding = self._bounding
+        while bounding is not None and bounding.is_alive() and not self._closed:
+            if monotonic() > self._deadline:
+                return
+            bounding.join(0.05)
+            self._take_bounds()
 
     @property
     def _too_large(self) -> bool:
@@ -435,7 +464,8 @@ class _Search:
         return not background.is_alive()
 
     def _take(self, found: "Queue[Found]", *, wait_s: float = 0.0) -> None:
-        """Offer the schedules that a background search has found since last time."""
+        """Take the bounds and offer the schedules that were found since last time."""
+        self._take_bounds()
         try:
             rows, starts, source = found.get(timeout=wait_s) if wait_s else found.get_nowait()
             while True:
@@ -444,6 +474,16 @@ class _Search:
                 rows, starts, source = found.get_nowait()
         except Empty:
             return
+
+    def _take_bounds(self) -> None:
+        """Take the bounds that the search for them has found since last time."""
+        if self._bounding is not None and self._bounding.error is not None:
+            raise self._bounding.error
+        while not self._bounds.empty():
+            bound = self._bounds.get()
+            if bound.ticks > self._proof[0].ticks:
+                others = [other for other in self._proof if other.name != bound.name]
+                self._proof = (bound, *others)
 
     def offer(self, rows: tuple[Row, ...], source: str, starts: Starts | None = None) -> int:
         """Keep an order if it is the best so far, and return its objective."""
@@ -486,7 +526,11 @@ class _Search:
         )
 
     def result(self, *, interrupted: bool) -> Result:
-        """Return what is known now."""
+        """Return what is known now, and end what still runs."""
+        if self._bounding is not None:
+            self._stop.ask()
+            self._bounding.join(_GRACE_S)
+            self._take_bounds()
         if self._best is None:
             self._fallback()
         return Result(
