@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bubbleproof.schedules.lower import lower
     from bubbleproof.schedules.memory import Memory
     from bubbleproof.schedules.ops import Op, OpKind, Pair
+    from bubbleproof.schedules.periodic_words import load_periodic
     from bubbleproof.schedules.placement import Placement
     from bubbleproof.schedules.plot import plot
     from bubbleproof.schedules.plot_curve import plot_frontier
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from bubbleproof.solver.frontier import frontier
     from bubbleproof.solver.portfolio import solve
     from bubbleproof.solver.result import NoScheduleError, Result
+    from bubbleproof.verify.certificate import certify
+    from bubbleproof.verify.every_n import verify_every_n
+    from bubbleproof.verify.program_rules import verify_program
     from bubbleproof.verify.report import Report, Violation
 
 __version__ = "0.1.0"
@@ -56,8 +60,10 @@ _HOME = {
     "Status": "schedules.schedule",
     "Timeline": "schedules.simulate",
     "Violation": "verify.report",
+    "certify": "verify.certificate",
     "dependency_graph": "schedules.graph",
     "frontier": "solver.frontier",
+    "load_periodic": "schedules.periodic_words",
     "load_problem": "schedules.io",
     "load_program": "schedules.io",
     "load_schedule": "schedules.io",
@@ -67,6 +73,8 @@ _HOME = {
     "save": "schedules.io",
     "simulate": "schedules.simulate",
     "solve": "solver.portfolio",
+    "verify_every_n": "verify.every_n",
+    "verify_program": "verify.program_rules",
 }
 
 __all__ = [
@@ -89,9 +97,11 @@ __all__ = [
     "Status",
     "Timeline",
     "Violation",
+    "certify",
     "dependency_graph",
     "families",
     "frontier",
+    "load_periodic",
     "load_problem",
     "load_program",
     "load_schedule",
@@ -102,6 +112,8 @@ __all__ = [
     "simulate",
     "solve",
     "verify",
+    "verify_every_n",
+    "verify_program",
 ]
 
 

@@ -9,6 +9,8 @@ from bubbleproof.schedules.schedule import Bound, Status
 from bubbleproof.schedules.simulate import Timeline
 from bubbleproof.solver.comparison import Candidate, Comparison
 from bubbleproof.solver.result import NoScheduleError, Result
+from bubbleproof.verify.certificate import Certificate
+from bubbleproof.verify.infeasible import certify_infeasible
 from bubbleproof.verify.report import Report, Violation
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -52,7 +54,7 @@ def of_infeasible(error: NoScheduleError, seconds: float) -> Json:
     """Return the same object for a problem that has no schedule.
 
     Its proof bounds no time, so it has no terms; beside the keys of every proof it has the memory
-    limit and the least that would do.
+    limit, the least that would do, and what the verifier, which recomputes both, makes of it.
     """
     return {
         "status": Status.INFEASIBLE.value,
@@ -74,6 +76,9 @@ def of_infeasible(error: NoScheduleError, seconds: float) -> Json:
                 "text": str(error),
                 "limit": error.limit,
                 "least": error.least,
+                "standing": certify_infeasible(
+                    error.problem, error.device, error.least
+                ).standing.value,
             }
         ],
     }
@@ -105,12 +110,17 @@ def of_comparison(comparison: Comparison, result: Result | NoScheduleError) -> J
     }
 
 
-def of_report(report: Report, notes: Sequence[Violation] | None = None) -> Json:
+def of_report(
+    report: Report,
+    notes: Sequence[Violation] | None = None,
+    claims: Certificate | None = None,
+) -> Json:
     """Return the verdict on a schedule or program.
 
     ``deadlock`` concerns messages; where the ops alone cannot run, that is a violation of the rule
     ``causal``. ``notes``, in the form of violations, are what a target needs from its user; they
-    are there where a target was asked for.
+    are there where a target was asked for. ``certificate`` says what the schedule's own claims are
+    worth: "confirmed", "rests on the solver's word", "refused" or "nothing is claimed".
     """
     return {
         "valid": report.valid,
@@ -120,7 +130,12 @@ def of_report(report: Report, notes: Sequence[Violation] | None = None) -> Json:
         "violations": _places(report.violations),
         "deadlock": _deadlock(report),
         **({} if notes is None else {"notes": _places(notes)}),
+        **({} if claims is None else {"certificate": _worth(claims)}),
     }
+
+
+def _worth(claims: Certificate) -> Json:
+    return {"standing": claims.standing.value, "reason": claims.reason}
 
 
 def _deadlock(report: Report) -> Json:

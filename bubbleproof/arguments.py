@@ -40,6 +40,14 @@ def _seconds(_: object, tokens: Sequence[Token]) -> float:
     return seconds
 
 
+def _torch_version(_: object, tokens: Sequence[Token]) -> str:
+    from bubbleproof.verify.torch_version import read_version
+
+    text = tokens[0].value
+    read_version(text)
+    return text
+
+
 ProblemFile = Annotated[Path, Parameter(help="A problem, JSON or TOML.")]
 ScheduleFile = Annotated[
     Path, Parameter(help="A schedule or a program with messages, JSON or torch's CSV.")
@@ -93,6 +101,15 @@ TransportName = Annotated[
 TargetName = Annotated[
     Literal["torch"] | None,
     Parameter(name="--target", help="Check what this runtime silently needs, too."),
+]
+TorchVersion = Annotated[
+    str | None,
+    Parameter(
+        name="--torch-version",
+        converter=_torch_version,
+        help="With --target torch: the version that is to run it, as 2.10; what it lacks is then a "
+        "violation.",
+    ),
 ]
 Renumbered = Annotated[
     Path | None,

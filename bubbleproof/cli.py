@@ -39,6 +39,7 @@ from bubbleproof.arguments import (
     SolveAllN,
     TargetName,
     TimeLimit,
+    TorchVersion,
     TransportName,
     Workers,
 )
@@ -258,6 +259,7 @@ def verify(
     order_only: OrderOnly = False,
     transport: TransportName = "all",
     target: TargetName = None,
+    torch_version: TorchVersion = None,
     renumber: Renumbered = None,
     all_n: ForAllN = False,
     as_json: AsJson = False,
@@ -274,9 +276,15 @@ def verify(
     from bubbleproof.verify.transports import Transport
 
     if all_n:
-        if target is not None or renumber is not None:
+        if target is not None or renumber is not None or torch_version is not None:
             raise Refusal("--all-n: is about every n, and --target about one; ask one at a time")
+        if transport != "all":
+            raise Refusal(
+                "--all-n: messages are proven under all transports; leave --transport out"
+            )
         return verified_for_every_n(file, problem, as_json=as_json)
+    if torch_version is not None and target is None:
+        raise Refusal("--torch-version: matters to torch only; add --target torch")
     if renumber is not None:
         if target is None:
             raise Refusal("--renumber: numbers matter to a runtime only; add --target torch")
@@ -288,20 +296,21 @@ def verify(
         loaded,
         tuple(Transport) if transport == "all" else (Transport(transport),),
         None if target is None else Target(target),
+        torch_version,
     )
     verdict = judgement.verdict
     claims = certify(schedule_of(loaded) if isinstance(loaded, Program) else loaded)
-    worth = proofs.worth(claims, verdict)
+    worth = proofs.with_rows(claims, verdict)
     verdict = replace(verdict, violations=(*verdict.violations, *claims.violations))
     for warning in verdict.warnings:
         say(f"{file}: warning: {warning.message}")
     say_if_of_other_times(file, problem, verdict)
     if as_json:
-        put_json(answers.of_report(verdict, judgement.notes))
+        put_json(answers.of_report(verdict, judgement.notes, worth))
     else:
         put(report.verdict(verdict, judgement.judged))
         put(judgement.messages)
-        put(worth)
+        put(proofs.worth(worth))
         if judgement.notes is not None:
             put(judgement.needs)
     return FINE if verdict.valid else NO

@@ -63,7 +63,10 @@ class Judgement:
 
 
 def judge(
-    loaded: Schedule | Program, transports: Sequence[Transport], target: Target | None = None
+    loaded: Schedule | Program,
+    transports: Sequence[Transport],
+    target: Target | None = None,
+    torch_version: str | None = None,
 ) -> Judgement:
     """Return the verdict on a program as it is, or on a schedule and the program it becomes.
 
@@ -72,7 +75,7 @@ def judge(
     judgement = _judge(loaded, tuple(transports), grouped=target is not Target.TORCH)
     if target is None:
         return judgement
-    fitness = verify_for_target(loaded, target)
+    fitness = verify_for_target(loaded, target, torch_version=torch_version)
     verdict = judgement.verdict
     return replace(
         judgement,

@@ -4,7 +4,7 @@
 ``proof.lrat`` derives a contradiction from that.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,12 +159,17 @@ def answer_of(checked: Checked) -> "Json":
     }
 
 
-def worth(claims: Certificate, verdict: Report) -> RenderableType:
+def with_rows(claims: Certificate, verdict: Report) -> Certificate:
+    """Return what the claims are worth together with the rows that they are about."""
+    if claims.standing is Standing.NOTHING or verdict.valid:
+        return claims
+    reason = "a schedule that is not valid proves nothing"
+    return replace(claims, standing=Standing.REFUSED, reason=reason)
+
+
+def worth(claims: Certificate) -> RenderableType:
     """Return one line on what a schedule's objective, bound and proof are worth."""
-    line = f"{claims.standing}: {claims.reason}"
-    if claims.standing is not Standing.NOTHING and not verdict.valid:
-        line = f"{Standing.REFUSED}: a schedule that is not valid proves nothing"
-    return Text.assemble(("certificate", "bold"), f"  {line}")
+    return Text.assemble(("certificate", "bold"), f"  {claims.standing}: {claims.reason}")
 
 
 def _conclusion(checked: Checked) -> str:

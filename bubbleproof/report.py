@@ -16,6 +16,7 @@ from bubbleproof.schedules.schedule import Bound, Schedule, Status
 from bubbleproof.schedules.simulate import Timeline
 from bubbleproof.solver.comparison import Candidate, Comparison
 from bubbleproof.solver.result import NoScheduleError, Progress, Result
+from bubbleproof.verify.infeasible import certify_infeasible
 from bubbleproof.verify.report import Report
 
 SOLVE = "solve"
@@ -55,12 +56,14 @@ def family_summary(candidate: Candidate, report: Report) -> RenderableType:
 def infeasible(error: NoScheduleError) -> RenderableType:
     """Return why no schedule exists and what limit would do."""
     unit = error.problem.memory.unit
+    claim = certify_infeasible(error.problem, error.device, error.least)
     lines = [
         ("status", "infeasible: no order of the ops keeps the memory limits"),
         ("device", str(error.device)),
         ("limit", _with_unit(error.limit, unit)),
         ("least", f"{_with_unit(error.least, unit)} would do on this device"),
         ("why", str(error)),
+        ("certificate", f"{claim.standing}: {claim.reason}"),
     ]
     return _facts(error.problem.name, lines)
 

@@ -37,7 +37,15 @@ SOLVE_KEYS = [
     "proof",
 ]
 PROOF_KEYS = ["name", "bound", "device", "terms", "text"]
-VERIFY_KEYS = ["valid", "makespan", "span", "peak_memory", "violations", "deadlock"]
+VERIFY_KEYS = [
+    "valid",
+    "makespan",
+    "span",
+    "peak_memory",
+    "violations",
+    "deadlock",
+    "certificate",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +227,9 @@ def test_infeasible_limits_exit_1_with_the_least_that_would_do(run: Run, tmp_pat
     assert (answer["status"], answer["objective"]) == ("infeasible", None)
     (proof,) = answer["proof"]
     assert (proof["device"], proof["limit"], proof["least"]) == (0, 1, 2)
-    assert set(proof) == {*PROOF_KEYS, "limit", "least"}
+    assert set(proof) == {*PROOF_KEYS, "limit", "least", "standing"}
+    assert proof["standing"] == "confirmed"
+    assert "one microbatch alone needs 2 GiB on device 0, recomputed" in " ".join(ran.out.split())
 
 
 def test_exact_decimals_come_back_as_they_were_written(run: Run, tmp_path: Path) -> None:

@@ -150,10 +150,44 @@ def test_words_that_an_older_torch_lacks_are_noted_at_their_first_place(
             assert note.ops == (row.split()[note.position],)
 
 
+@pytest.mark.parametrize(
+    ("row", "version", "lacking"),
+    [
+        ("0F0 0B0 0F1 0B1 0REDUCE_GRAD", "2.9", "REDUCE_GRAD needs torch 2.10"),
+        ("0F0 0B0 0F1 0B1 0REDUCE_GRAD", "2.10.1+cpu", None),
+        ("0F0 (0F1;0B0)OVERLAP_F_B 0B1 0REDUCE_GRAD", "2.8", "OVERLAP_F_B needs torch 2.9"),
+        ("0F0 (0F1;0B0)OVERLAP_F_B 0B1 0REDUCE_GRAD", "2.13", None),
+    ],
+)
+def test_what_a_given_torch_lacks_is_a_violation(
+    row: str, version: str, lacking: str | None
+) -> None:
+    """And a version that has all is told nothing of versions."""
+    plan = written(problem_of(1, 2), row)
+    fitness = verify_for_target(plan, torch_version=version)
+    assert fitness.fits == (lacking is None)
+    assert lacking is None or lacking in fitness.violations[0].message
+    assert "or newer" not in texts(fitness)
+
+
+def test_gloos_version_is_told_to_older_ones_alone() -> None:
+    """Several stages on a device work on gloo from 2.12 on."""
+    schedule = bp.families.zb_v(problem_of(2, 4, "v", "split"))
+    assert "2.12 or newer" in texts(verify_for_target(schedule, torch_version="2.11"))
+    assert "2.12 or newer" not in texts(verify_for_target(schedule, torch_version="2.12"))
+
+
+def test_no_version_is_refused_with_one_that_is() -> None:
+    """Major and minor."""
+    with pytest.raises(ValueError, match=r"'newest' is no version of torch; write one as 2\.10"):
+        verify_for_target(written(problem_of(1, 1), "0F0 0B0"), torch_version="newest")
+
+
 def test_what_a_split_backward_excludes_is_noted_for_split_backwards_alone() -> None:
     """torch.compile, DistributedDataParallel's hooks, reentrant checkpointing."""
     split = verify_for_target(bp.families.zb_h1(problem_of(2, 4, backward="split")))
     assert "excludes torch.compile, DistributedDataParallel" in texts(split)
+    assert "tied weights" in texts(split)
     assert 'solve with backward = "fused"' in texts(split)
     fused = verify_for_target(bp.families.one_f_one_b(problem_of(2, 4)))
     assert "torch.compile" not in texts(fused)
@@ -278,6 +312,9 @@ def test_renumber_keeps_a_result_and_its_certificate(
         (["--target", "torch", "--renumber", "s.csv"], "s.csv: is what is read here"),
         (["--target", "torch", "--renumber", "n.txt"], "n.txt: this is written as .json or .csv"),
         (["--target", "jax"], "jax"),
+        (["--torch-version", "2.10"], "--torch-version: matters to torch only; add --target torch"),
+        (["--target", "torch", "--torch-version", "two"], "'two' is no version of torch"),
+        (["--all-n", "--transport", "buffered"], "leave --transport out"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(
