@@ -79,8 +79,9 @@ def summary(ran: Run) -> RenderableType:
         ("shown", f"step {step + 1}, the median"),
         (
             "order",
-            f"{_number(own)} {unit}".rstrip() + " by simulation with the times of that step, from "
-            f"which it is {_off(measured / own - 1 if own else None)} off",
+            f"{_number(own)} {unit}".rstrip()
+            + " when simulated with the times of that step; measured is "
+            + (_off(measured / own - 1) if own else "the same"),
         ),
         ("losses", ", ".join(f"{loss:.6g}" for loss in ran.losses)),
         ("live", f"{', '.join(map(str, ran.peak_live))} activations at most, by device"),

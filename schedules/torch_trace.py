@@ -9,14 +9,18 @@ One file is one rank. Time stamps are in microseconds, near 1.7e15 where they co
 is more than a float keeps of their decimals; they are read as decimals.
 """
 
-from collections import Counter, defaultdict
+import gzip
+import zlib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import itemgetter
+from pathlib import Path
 
 import msgspec
 
-from bubbleproof.schedules.files import AnyPath, Source, read_source
+from bubbleproof.schedules.files import LARGEST_FILE_BYTES, AnyPath, Source, printable, read_source
 from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import Op, Pair, parse_block
 from bubbleproof.schedules.profile import Profile, placement_of, spreads
@@ -75,7 +79,7 @@ def read_trace(path: AnyPath) -> Trace:
         If the file cannot be read, is no trace or cut off, or has no op in it; with its name and,
         where there is one, the line and column.
     """
-    source = read_source(path)
+    source = _source(path)
     events, rank = decoded(source)
     ranges = [
         event
@@ -115,7 +119,8 @@ def profile_of_traces(traces: Sequence[Trace], *, skip: int = 1) -> tuple[Profil
     Parameters
     ----------
     traces
-        One for each rank.
+        One for each rank of one pipeline: in the order of its devices, or with their ranks, whose
+        order is then taken for that of the devices.
     skip
         How many of the first times of each op are not counted; one is always left.
 
@@ -126,20 +131,12 @@ def profile_of_traces(traces: Sequence[Trace], *, skip: int = 1) -> tuple[Profil
     """
     device_of: dict[int, int] = {}
     kept: list[Interval] = []
-    ranks = Counter(_rank(trace, index) for index, trace in enumerate(traces))
-    for rank, times in ranks.items():
-        if times > 1 or not 0 <= rank < len(traces):
-            raise ValueError(
-                f"rank {rank} is given {times} times in {len(traces)} traces; "
-                f"one trace for each of the ranks 0..{len(traces) - 1} is right"
-            )
-    for index, trace in enumerate(traces):
-        rank = _rank(trace, index)
+    for rank, trace in enumerate(_by_device(traces)):
         for stage in sorted({interval.op.stage for interval in trace.intervals}):
             if device_of.setdefault(stage, rank) != rank:
                 raise ValueError(
-                    f"stage {stage} is on rank {device_of[stage]} and on rank {rank}; "
-                    "one rank runs a stage, so give the traces of one pipeline"
+                    f"stage {stage} is in two traces; one rank runs a stage, so give the traces of "
+                    "one pipeline, those that differ in their pipeline coordinate alone"
                 )
         kept += _without_first(trace.intervals, skip)
     stages = range(max(device_of) + 1)
@@ -153,8 +150,17 @@ def profile_of_traces(traces: Sequence[Trace], *, skip: int = 1) -> tuple[Profil
     return Profile(placement, spreads(kept)), microbatches
 
 
-def _rank(trace: Trace, index: int) -> int:
-    return index if trace.rank is None else trace.rank
+def _by_device(traces: Sequence[Trace]) -> list[Trace]:
+    """Return traces in the order of devices."""
+    ranks = [trace.rank for trace in traces if trace.rank is not None]
+    for rank in ranks:
+        if ranks.count(rank) > 1:
+            raise ValueError(
+                f"rank {rank} is given {ranks.count(rank)} times; give one trace for each rank"
+            )
+    if len(ranks) < len(traces):
+        return list(traces)
+    return [trace for _, trace in sorted(zip(ranks, traces, strict=True), key=itemgetter(0))]
 
 
 def _without_first(intervals: Sequence[Interval], skip: int) -> list[Interval]:
@@ -196,6 +202,23 @@ def _json_fault(source: Source, data: bytes, message: str) -> ValueError:
     return source.at(
         len(before), f"no valid JSON: {what.strip().removeprefix('JSON is malformed: ')}"
     )
+
+
+def _source(path: AnyPath) -> Source:
+    """Read a text, or one that is compressed by gzip, as newer trainers write traces."""
+    if Path(path).suffix.lower() != ".gz" or not Path(path).is_file():
+        return read_source(path)
+    name = printable(path)
+    try:
+        with gzip.open(path, "rb") as file:
+            data = file.read(LARGEST_FILE_BYTES + 1)
+        if len(data) > LARGEST_FILE_BYTES:
+            raise ValueError(f"{name}: larger than {LARGEST_FILE_BYTES} bytes; trace fewer steps")
+        return Source(name, data.decode())
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{name}: is no whole gzip file ({error}); export it again") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{name}: is no text; a trace of torch.profiler is JSON") from None
 
 
 def _start(interval: Interval) -> int:

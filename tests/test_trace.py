@@ -1,5 +1,6 @@
 """Traces and pages: what show writes for others, and what is read of torch's profiler."""
 
+import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -317,6 +318,32 @@ def test_traces_of_all_ranks_make_a_problem() -> None:
     assert profile.times[0, OpKind.FORWARD].most_ns == 99_000
 
 
+def test_ranks_of_one_pipeline_among_others_are_its_devices() -> None:
+    """With data parallelism they are 0, 8, 16, ...: their order counts."""
+    kinds = {"F": [1], "B": [2]}
+    traces = [traced(16, steps(2, kinds)), traced(0, steps(0, kinds)), traced(8, steps(1, kinds))]
+    assert profile_of_traces(traces)[0].placement.name == "linear"
+
+
+def test_compressed_traces_are_read(tmp_path: Path) -> None:
+    """And what is cut off, or no trace, is refused in one line."""
+    words = json.dumps({"traceEvents": [event("PP:0F0", 1, 2)]}).encode()
+    path = tmp_path / "rank0_trace.json.gz"
+    path.write_bytes(gzip.compress(words))
+    assert len(read_trace(path).intervals) == 1
+    for data, expected in (
+        (gzip.compress(words)[:-9], "is no whole gzip file"),
+        (words, "is no whole gzip file"),
+        (gzip.compress(b"\xff"), "is no text"),
+        (gzip.compress(b'{"traceEvents": ['), "the text ends within a value"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=expected):
+            read_trace(path)
+    with pytest.raises(ValueError, match="there is no such file"):
+        read_trace(tmp_path / "nosuch.gz")
+
+
 @pytest.mark.parametrize(
     ("device_of_stage", "name"),
     [
@@ -342,9 +369,9 @@ def test_traces_that_are_not_of_one_pipeline_are_refused() -> None:
     """A rank twice, a stage on two ranks, a stage on none, a stage without its backward."""
     whole = {"F": [1], "B": [1]}
     one = traced(0, steps(0, whole))
-    with pytest.raises(ValueError, match="rank 0 is given 2 times in 2 traces; one trace for each"):
+    with pytest.raises(ValueError, match="rank 0 is given 2 times; give one trace for each rank"):
         profile_of_traces([one, one])
-    with pytest.raises(ValueError, match="stage 0 is on rank 0 and on rank 1"):
+    with pytest.raises(ValueError, match=r"stage 0 is in two traces; .* one pipeline"):
         profile_of_traces([one, traced(1, steps(0, whole))])
     with pytest.raises(ValueError, match="stage 0 is in no trace; give the traces of all ranks"):
         profile_of_traces([traced(0, steps(1, whole))])
