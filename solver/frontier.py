@@ -20,6 +20,7 @@ from bubbleproof.schedules.simulate import Timeline
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.comparison import compare_families
 from bubbleproof.solver.levels import Levels
+from bubbleproof.solver.long import is_long
 from bubbleproof.solver.portfolio import solve
 from bubbleproof.solver.times import LeastTimes
 
@@ -44,9 +45,9 @@ def frontier(
     """Find the least makespan or span for each memory limit, from the least limit that can do.
 
     Half of the time goes to a first look at all limits, the rest to the widest gaps. The limits
-    lie where the curve falls most: the largest step is split until none is left or ``points``
-    limits have been tried, those of the published families among the first. Ctrl-C ends the
-    search with what there is.
+    lie where the curve falls most: the largest step, by ratio, is split until none is left or
+    ``points`` limits have been tried, those of the published families among the first. Ctrl-C
+    ends the search with what there is.
 
     Parameters
     ----------
@@ -143,14 +144,16 @@ class _Search:
 
     def improve(self, level: int, slice_s: float) -> None:
         """Search at one level, from what is known of all."""
-        known = self._best(level)
+        problem, known = self._scale.limited(level), self._best(level)
+        # A kernel that is repeated is made anew; other orders of that many ops are not improved on.
+        start = None if known is None or is_long(problem) else known.schedule
         result = solve(
-            self._scale.limited(level),
+            problem,
             time_limit_s=max(0.0, min(slice_s, self.left_s)),
             workers=self._workers,
             # Another seed each time, so that a level searched again is not searched the same way.
             seed=self._seed + self._searches,
-            start=None if known is None else known.schedule,
+            start=start,
             enough=max(self._bound(level), self._enough),
         )
         self.interrupted = result.interrupted
@@ -239,18 +242,18 @@ class _Search:
         return front
 
     def _largest_step(self) -> int | None:
-        """Return an untried level in the middle of the largest fall of the curve."""
+        """Return an untried level in the middle of the largest relative fall of the curve."""
         marks = sorted({*self._spent_s, *(level for level, _ in self._front)})
-        steps: list[tuple[int, int]] = []
+        steps: list[tuple[float, int]] = []
         for below, above in pairwise(marks):
             # In the middle by ratio: the curve is steep where memory is small.
             middle = bisect_left(self._levels, isqrt(below * above))
             first, last = bisect_right(self._levels, below), bisect_left(self._levels, above) - 1
             if first <= last:
-                fall = self._objective(below) - self._objective(above)
-                steps.append((fall, self._levels[min(max(middle, first), last)]))
-        fall, level = max(steps, default=(0, 0))
-        return level if fall > 0 else None
+                ratio = self._objective(above) / (self._objective(below) or 1)
+                steps.append((ratio, self._levels[min(max(middle, first), last)]))
+        ratio, level = min(steps, default=(1.0, 0))
+        return level if ratio < 1 else None
 
     def _widest_gap(self) -> int | None:
         """Return the level with the widest gap for the time that it had; None if all are closed."""
@@ -315,9 +318,7 @@ class _Search:
     def frontier(self, max_bubble: float | None) -> Frontier:
         """Return what is known now."""
         points = tuple(self._point(level, timeline) for level, timeline in self._front)
-        floors = [
-            (self._scale.after(level), self._bound(level)) for level in sorted(self._proven)
-        ]
+        floors = [(self._scale.after(level), self._bound(level)) for level in sorted(self._proven)]
         return Frontier(
             problem=self.problem,
             points=points,
