@@ -18,7 +18,7 @@ from bubbleproof.solver.result import Progress, Result
 LONG_OPS = 150_000
 """Problems with more ops are long, where a kernel can be repeated often in them."""
 
-_WRITING_S = 6e-6
+WRITING_S = 6e-6
 """Seconds that each op of the answer takes, as it is written out and timed."""
 
 _SOLVING_SHARE = 0.5
@@ -78,7 +78,7 @@ def solve_long(
     """
     began = monotonic()
     ops = 3 * problem.stages * problem.total_microbatches
-    searching_s = max(0.2 * time_limit_s, time_limit_s - _WRITING_S * ops)
+    searching_s = max(0.2 * time_limit_s, time_limit_s - WRITING_S * ops)
     deadline = began + searching_s
     rounds = min(problem.microbatches)
     short = short_problem(problem, rounds=rounds)

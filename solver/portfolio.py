@@ -22,7 +22,7 @@ from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.fluid import fluid_bounds
 from bubbleproof.solver.limits import shortages, within_limits
 from bubbleproof.solver.linear import Stop
-from bubbleproof.solver.long import is_long, solve_long
+from bubbleproof.solver.long import WRITING_S, is_long, solve_long
 from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.reproducible import solve_reproducibly
 from bubbleproof.solver.result import Form, NoScheduleError, Progress, Result
@@ -47,6 +47,7 @@ _SHORT_SHARE = 0.4
 _SOLVING_SHARE = 0.7
 _QUICK_BLOCKS = 20_000
 _GRACE_S = 1.0
+_FIRST_S = 1.5
 _FAMILY_S = 5e-6
 """Seconds that each op of a family is expected to take before one was built."""
 
@@ -129,7 +130,9 @@ def solve(
         return solve_reproducibly(
             problem, proof, time_limit_s=time_limit_s, seed=seed, on_progress=on_progress
         )
-    search = _Search(problem, proof, began, began + time_limit_s, enough, on_progress)
+    writing_s = min(0.5 * time_limit_s, WRITING_S * ops)
+    deadline = began + time_limit_s - writing_s
+    search = _Search(problem, proof, began, deadline, enough, on_progress)
     try:
         if start is not None:
             search.offer(start.rows, start.source, start.starts)
@@ -240,7 +243,8 @@ class _Search:
         slowest_s = _FAMILY_S * 3 * self._problem.stages * self._problem.total_microbatches
         for name in reversed(families.names()):
             began = monotonic()
-            if not self._quick and began + slowest_s > self._deadline:
+            spare_s = self._deadline - began + (_FIRST_S if self._best is None else 0.0)
+            if not self._quick and slowest_s > spare_s:
                 return
             self._try_family(name)
             slowest_s = max(slowest_s, monotonic() - began)
@@ -501,7 +505,8 @@ class _Search:
     def _retime(self) -> None:
         """For the span, let devices of the best schedule start later where that helps."""
         best = self._best
-        if best is not None and self._problem.objective is Objective.SPAN:
+        late = monotonic() > self._deadline and not self._quick
+        if best is not None and not late and self._problem.objective is Objective.SPAN:
             bound = self._proof[0].ticks
             starts = least_span_starts(
                 self._problem, best.rows, bound=bound, deadline=self._deadline
