@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LABELS = 3000
+DIGITS = 10
 DASHES = (0, (4, 2))
 
 _BAR, _CURVE_TOP, _CURVE = 0.56, 0.62, 0.26
@@ -141,7 +142,9 @@ def _draw_axes(frame: Frame) -> None:
     round_times = MaxNLocator(nbins=14, steps=[1, 2, 5, 10]).tick_values(first, last)
     apart = 0.06 * (last - first)
     ticks = [float(time) for time in round_times if first <= time <= last - apart]
-    axes.set_xticks([*ticks, last], [f"{number_text(time)}" for time in (*ticks, last)])
+    # A run's times have as many digits as a clock gives.
+    digits = 6 if frame.name else DIGITS
+    axes.set_xticks([*ticks, last], [number_text(time, digits) for time in (*ticks, last)])
     unit = f"time ({plain(problem.time_unit)})" if problem.time_unit else "time"
     axes.set_xlabel(f"{unit}, {frame.name}" if frame.name else unit, color=MUTED, fontsize=9)
     axes.tick_params(axis="x", colors=MUTED, labelsize=8.5, length=3)
@@ -331,9 +334,9 @@ def _held(timeline: Timeline, device: int, peak: Number) -> str:
     return f"peak {number_text(peak)}{allowed} {plain(problem.memory.unit)}".rstrip()
 
 
-def number_text(number: Number) -> str:
+def number_text(number: Number, digits: int = DIGITS) -> str:
     """Return a number with all digits that matter, without an exponent where that is short."""
-    return f"{number:.10g}"
+    return f"{number:.{digits}g}"
 
 
 def plain(text: str) -> str:

@@ -159,7 +159,8 @@ def test_the_readme_s_table_is_what_the_families_say() -> None:
 @pytest.mark.slow
 def test_the_readme_s_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python of the README proves its example optimal and leaves both files."""
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    section = README.split("## From Python")[1]
+    code = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)[0]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(EXAMPLES)
     names: dict[str, object] = {}

@@ -1,6 +1,7 @@
 """Profiles of models: times without waits, bytes to the byte, transfers, and where models are."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -202,6 +203,16 @@ def test_one_process_measures_all_stages(folder: Path, capsys: pytest.CaptureFix
     shown = json.loads(capsys.readouterr().out)
     assert len(shown["times"]) == 4
     assert shown["memory"][0]["static_bytes"] == 2 * 4 * (WIDTH * WIDTH + WIDTH)
+
+
+def test_the_model_of_the_documentation_is_one(folder: Path) -> None:
+    """It is measured as it stands there."""
+    text = (Path(__file__).parent.parent / "docs" / "measuring.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(# model\.py.*?)```", text, flags=re.DOTALL)
+    (folder / "model.py").write_text(code, encoding="utf-8")
+    arguments = ["--microbatches", "2", "--devices", "2", "--rounds", "1", "-o", "ours.toml"]
+    assert main(["profile", "model.py:build", *arguments]) == 0
+    assert bp.load_problem("ours.toml").stages == 2
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")

@@ -238,6 +238,19 @@ def test_torchrun_runs_a_model_and_writes_what_was_measured(folder: Path) -> Non
 
 
 @pytest.mark.slow
+def test_torchrun_profiles_a_model_with_its_transfers(folder: Path) -> None:
+    """One table, of the first process, and one file."""
+    done = launched(
+        folder, 2, "profile", "model.py:build", "--microbatches", "4", "-o", "ours.toml"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("median us") == 1
+    problem = bp.load_problem(folder / "ours.toml")
+    assert (problem.devices, problem.backward.value) == (2, "free")
+    assert problem.transfer(0, 1) == problem.transfer(1, 0) > 0
+
+
+@pytest.mark.slow
 def test_a_rank_that_raises_ends_the_run_with_its_error(folder: Path) -> None:
     """At once, with status 1 from torchrun, which names that rank as the cause."""
     began = time.monotonic()
