@@ -125,6 +125,20 @@ def test_unlike_limits_are_scaled_alike() -> None:
         assert (first, second) == (level, level * 3 // 8)
 
 
+def test_the_curve_for_unlike_limits_is_that_of_every_order() -> None:
+    """Scaled limits: right at every level, and each schedule keeps the limits of its own."""
+    problem = replace(UNEVEN, microbatches=(2,))
+    curve = bp.frontier(problem, time_limit_s=30, points=1000, workers=1)
+    check_points(curve)
+    assert curve.complete
+    levels = Levels.of(problem)
+    for level in levels.all:
+        best = curve.within(level)
+        assert best is not None
+        assert best.schedule.problem == levels.limited(best.limit)
+        assert best.objective_ticks == least_objective(levels.limited(level))
+
+
 def test_a_limit_of_nothing_cannot_be_scaled() -> None:
     """Zero stays zero, which is said at once."""
     memory = replace(UNEVEN.memory, limit=(4, 0))
