@@ -28,7 +28,7 @@ def all_or_none(make: Callable[[], T], group: ProcessGroup | None) -> T:
     reason = ""
     try:
         made.append(make())
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         reason = str(error)
     reasons = everywhere(reason, group)
     refused = [rank for rank, each in enumerate(reasons) if each]

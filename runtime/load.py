@@ -4,6 +4,7 @@ Nothing runs that the verifier refuses, and all processes refuse together, so th
 collective call for one that gave up.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,7 +26,7 @@ from bubbleproof.schedules.io import load_schedule_or_program, program_text
 from bubbleproof.schedules.lower import lower
 from bubbleproof.schedules.placement import Placement
 from bubbleproof.schedules.program import Action, ActionKind, Program
-from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.schedule import Schedule, require_schedule
 from bubbleproof.schedules.torch_comms import ungrouped
 from bubbleproof.verify.program_rules import verify_program
 from bubbleproof.verify.report import Report
@@ -131,9 +132,13 @@ def runnable(plan: Schedule | Program | AnyPath) -> Program:
     ------
     ValueError
         If the file cannot be read, a rule is broken, or torch's runtime cannot run it.
+    TypeError
+        If it is none of these, with what was meant.
     """
-    if not isinstance(plan, (Schedule, Program)):
+    if isinstance(plan, (str, os.PathLike)):
         plan = load_schedule_or_program(plan)
+    if not isinstance(plan, Program):
+        require_schedule(plan)
     if isinstance(plan, Schedule):
         _require_valid(verify(plan))
         program = lower(plan, grouped=False)

@@ -101,7 +101,8 @@ class Runtime:
         Raises
         ------
         ValueError
-            If what this device needs is missing or cannot be split.
+            If what this device needs is missing or cannot be split, has another shape than in the
+            first step, or gradients are disabled.
         PeerError
             If the step failed since it did so on another process, with that one's error.
         """
@@ -116,6 +117,8 @@ class Runtime:
     def _step(
         self, inputs: Inputs | None, targets: Targets | None, keywords: Mapping[str, object]
     ) -> list[Tensor]:
+        if not torch.is_grad_enabled():
+            raise ValueError("step under torch.no_grad(); its backwards need gradients enabled")
         number = self.program.problem.total_microbatches
         arguments: Sequence[tuple[Tensor, ...]] = [()] * number
         expected: list[object] | None = None
