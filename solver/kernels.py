@@ -32,7 +32,7 @@ _STEPS = (1, 2)
 _COUNTED = 3
 """Schedules that are looked at where time does not count."""
 
-_LOOKING_S = 2e-4
+_LOOKING_S = 1e-4
 """Seconds for each op of a schedule that looking for what it repeats may take in any case."""
 
 _MOST_STEP = 4
