@@ -13,6 +13,7 @@ from bubbleproof.runtime.version import INSTALLED
 # isort: split
 from bubbleproof.runtime.ahead import step_ahead
 from bubbleproof.runtime.data_parallel import average_gradients
+from bubbleproof.runtime.failure import PeerError
 from bubbleproof.runtime.load import load
 from bubbleproof.runtime.model import Model
 from bubbleproof.runtime.optimizer import Outcome, PostValidatedOptimizer, Validation
@@ -26,6 +27,7 @@ __all__ = [
     "Live",
     "Model",
     "Outcome",
+    "PeerError",
     "PostValidatedOptimizer",
     "Recorder",
     "Reducer",

@@ -221,6 +221,17 @@ def missing(rank: int, schedule: Schedule, what: str) -> str:
     return "nothing"
 
 
+def without_gradients(rank: int, schedule: Schedule) -> str:
+    """Return the error of a step under no_grad."""
+    runtime = load(schedule, modules_of(schedule.problem.placement, rank), loss_fn=loss_of)
+    try:
+        with torch.no_grad():
+            runtime.step(*batch(0, schedule.problem.total_microbatches))
+    except ValueError as error:
+        return str(error)
+    return "nothing"
+
+
 def other_shape(rank: int, schedule: Schedule) -> str:
     """Return the error of a step with smaller microbatches than the first."""
     runtime = load(schedule, modules_of(schedule.problem.placement, rank), loss_fn=loss_of)

@@ -22,6 +22,7 @@ from loading import (
     train_one_module_for_both,
     train_overlapped,
     train_tuples,
+    without_gradients,
 )
 from processes import World, worlds
 from strategies import any_order
@@ -244,6 +245,15 @@ def test_a_step_of_another_shape_is_refused() -> None:
             "inputs: microbatches of [1, 4] float64 after a first step with [2, 4] float64; "
             "keep one shape, or load another runtime for this one"
         )
+
+
+def test_a_step_needs_gradients_enabled() -> None:
+    """One process is refused as such, another may have heard of it first."""
+    with worlds() as started:
+        answers = started(2).run(without_gradients, ONE_WAY)
+    said = "step under torch.no_grad(); its backwards need gradients enabled"
+    assert said in answers
+    assert all(said in str(answer) for answer in answers)
 
 
 def test_a_batch_is_split_evenly_or_given_in_parts() -> None:
