@@ -24,6 +24,8 @@ NS_PER_MS = 10**6
 COST = {"F": 10, "I": 12, "W": 8}
 
 MODEL = """
+import pathlib
+
 import torch
 from bubbleproof.runtime import Model
 
