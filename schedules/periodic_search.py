@@ -20,7 +20,7 @@ from bubbleproof.schedules.ops import OpKind, Row, ops_of
 from bubbleproof.schedules.periodic import Periodic, moved, repeated
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule
-from bubbleproof.schedules.simulate import DeadlockError, simulate
+from bubbleproof.schedules.simulate import DeadlockError, earliest_starts, simulate
 
 F, I, W, B = OpKind.FORWARD, OpKind.BACKWARD_INPUT, OpKind.BACKWARD_WEIGHT, OpKind.BACKWARD  # noqa: E741
 
@@ -270,10 +270,29 @@ def _is_whole(periodic: Periodic) -> bool:
 
 
 def _runs(schedule: Schedule) -> bool:
+    if not all(
+        _keeps_limit(schedule.problem, device, row) for device, row in enumerate(schedule.rows)
+    ):
+        return False
     try:
-        return simulate(schedule).device_over_limit is None
+        earliest_starts(schedule.problem, schedule.rows)
     except DeadlockError:
         return False
+    return True
+
+
+def _keeps_limit(problem: Problem, device: int, row: Row) -> bool:
+    """Whether a device holds no more than it may, which its order alone decides."""
+    limit = problem.memory.limit[device]
+    held = problem.static(device)
+    if limit is None:
+        return True
+    for block in row:
+        allocate, free = problem.change(block)
+        if held + allocate > limit:
+            return False
+        held += allocate - free
+    return True
 
 
 def _ticks(periodic: Periodic) -> int:
