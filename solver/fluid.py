@@ -32,8 +32,18 @@ from bubbleproof.solver.limits import room
 from bubbleproof.solver.linear import Entries, Ints, LinearProgram, Stop
 from bubbleproof.solver.times import LeastTimes
 
-_FIRST_COLUMNS = 1500
-_MOST_COLUMNS = 24_000
+MOST_COLUMNS = 30_000
+"""Larger linear programs are left alone: they would take minutes."""
+
+_WINDOWS = (1.15, 2.3, 4.6, 1000.0)
+"""How much of time is seen at its begin and at its end, in ways forth and back of a microbatch."""
+
+_GOAL = 0.99
+"""What part of the best objective is tried first as a bound."""
+
+_CLOSE = 0.0005
+"""A bound this near to where its relaxation ends, as a part of the best, is not sharpened."""
+
 _FINEST_STEPS = 12
 """Instants within the longest block where its times have no large common divisor."""
 
@@ -106,21 +116,28 @@ def fluid_bounds(
     stop
         Ends the search from another thread.
     """
-    columns = _FIRST_COLUMNS
-    views = list(_views(problem))
-    while columns <= _MOST_COLUMNS and known < best:
-        whole = True
-        for target, devices in views:
-            fluid = Fluid(problem, target, devices, columns)
-            whole &= fluid.whole(best)
-            for bound in fluid.bounds(best, known, deadline, stop):
-                known = max(known, bound.ticks)
-                yield bound
-            if known >= best or stop.asked or monotonic() > deadline:
-                return
-        if whole:
+    for fluid in sorted(_fluids(problem, best), key=lambda fluid: fluid.columns(best)):
+        if fluid.columns(best) > MOST_COLUMNS or known >= best:
             return
-        columns *= 2
+        for bound in fluid.bounds(best, known, deadline, stop):
+            known = bound.ticks
+            yield bound
+        if stop.asked or monotonic() > deadline:
+            return
+
+
+def _fluids(problem: Problem, best: int) -> Iterator["Fluid"]:
+    """Yield what to look at: which devices, and how much of time.
+
+    A microbatch's way forth and back is how long it takes until all devices have filled, and about
+    as long they drain. Windows somewhat longer than that give most of the bound.
+    """
+    for target, devices in _views(problem):
+        for windows in _WINDOWS:
+            fluid = Fluid(problem, target, devices, windows)
+            yield fluid
+            if fluid.whole(best):
+                break
 
 
 def _views(problem: Problem) -> Iterator[tuple[int | None, tuple[int, ...]]]:
@@ -156,12 +173,12 @@ class Fluid:
         The device whose span is bounded; None for the makespan.
     devices
         The devices that are looked at.
-    columns
-        About how many columns the linear programs may have: it sets how much of time is seen.
+    windows
+        How much of time is seen at its begin and at its end, in ways forth and back.
     """
 
     def __init__(
-        self, problem: Problem, target: int | None, devices: tuple[int, ...], columns: int
+        self, problem: Problem, target: int | None, devices: tuple[int, ...], windows: float
     ) -> None:
         self.problem, self.target, self.devices = problem, target, devices
         self.times = LeastTimes(problem)
@@ -169,7 +186,8 @@ class Fluid:
         self.unit = self._unit()
         longest = max(kind.ticks for kind in self.kinds) // self.unit
         self.step = max(1, longest // _FINEST_STEPS)
-        self.points = columns // len(self.kinds)
+        way = max(self.times.turnaround(chain[0]) for chain in problem.placement.chains if chain)
+        self.points = max(4, int(2 * windows * way / (self.unit * self.step)))
         self.early = self._early()
         placement = problem.placement
         self.chains = [
@@ -198,26 +216,35 @@ class Fluid:
         return early
 
     def whole(self, horizon: int) -> bool:
-        """Whether all of time is seen."""
+        """Whether all of time is seen up to a horizon in ticks."""
         return horizon // self.unit // self.step < self.points
+
+    def columns(self, horizon: int) -> int:
+        """Return about how many columns the program up to a horizon in ticks has."""
+        instants = horizon // self.unit // self.step + 1
+        return len(self.kinds) * min(self.points, instants)
 
     def bounds(self, best: int, known: int, deadline: float, stop: Stop) -> Iterator[Bound]:
         """Yield better and better bounds above a known one, up to the best objective."""
-        least, most = known // self.unit, best // self.unit - 1
-        tried = least
-        before: tuple[int, float] | None = None
-        while tried <= most:
+        least, most = known // self.unit - 1, best // self.unit
+        undone: list[tuple[int, float]] = []
+        tried = int(_GOAL * most)
+        while most - least > 1:
+            tried = min(max(tried, least + 1), most - 1)
             missing = self.missing(tried, deadline - monotonic(), stop)
-            if missing is None or missing <= 0:
+            if missing is None:
                 return
-            yield self._bound((tried + 1) * self.unit)
-            step = missing / self.unit
-            if before is not None and before[1] > missing:
-                step = missing * (tried - before[0]) / (before[1] - missing)
-            if tried == most:
-                return
-            before = (tried, missing)
-            tried = min(most, tried + max(1, int(0.999 * step)))
+            if missing > 0:
+                yield self._bound((tried + 1) * self.unit)
+                least = tried
+                undone = [*undone[-1:], (tried, missing)]
+            else:
+                most = tried
+                if (most - least) * self.unit < _CLOSE * best:
+                    return
+            tried = _next(undone, self.unit)
+            if not least < tried < most:
+                tried = (least + most) // 2
 
     def _bound(self, ticks: int) -> Bound:
         problem = self.problem
@@ -253,6 +280,17 @@ class Fluid:
 
     def _program(self, horizon: int) -> tuple[LinearProgram, int]:
         return _Rows(self, horizon).program()
+
+
+def _next(undone: Sequence[tuple[int, float]], unit: int) -> int:
+    """Return up to when nothing might be left undone: the last two such times go on in a line."""
+    if not undone:
+        return -1
+    tried, missing = undone[-1]
+    slope = 0.5 * unit
+    if len(undone) == 2 and undone[0][1] > missing:
+        slope = (undone[0][1] - missing) / (tried - undone[0][0])
+    return tried + max(1, int(0.999 * missing / slope))
 
 
 class _Rows:

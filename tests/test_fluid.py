@@ -15,15 +15,15 @@ import bubbleproof as bp
 from bubbleproof.solver.fluid import Fluid, fluid_bounds
 from bubbleproof.solver.linear import LinearProgram, Stop
 
-SHAPES = ((10_000, 1), (40, 1), (60, 1), (120, 1), (10_000, 2), (10_000, 3), (60, 2))
-"""Columns and steps: time whole, with the middle left out, and seen at every other instant."""
+SHAPES = ((1000.0, 1), (0.2, 1), (0.5, 1), (1.0, 1), (1000.0, 2), (1000.0, 3), (0.5, 2))
+"""Windows and steps: time whole, with the middle left out, and seen at every other instant."""
 
 
 def bound_of(
     problem: bp.Problem, target: int | None, devices: tuple[int, ...], best: int, known: int
 ) -> int:
     """Return the bound that some devices give, from a known one."""
-    fluid = Fluid(problem, target, devices, 10_000)
+    fluid = Fluid(problem, target, devices, 1000.0)
     found = fluid.bounds(best, known, monotonic() + 60, Stop())
     return max((bound.ticks for bound in found), default=known)
 
@@ -58,13 +58,13 @@ def _check(seed: int, *, pairs: bool) -> None:
     everything = tuple(range(problem.devices))
     for target in everything if span else (None,):
         for devices in {everything, (target or 0,)}:
-            for columns, step in SHAPES:
-                fluid = Fluid(problem, target, devices, columns)
+            for windows, step in SHAPES:
+                fluid = Fluid(problem, target, devices, windows)
                 fluid.step = step
                 for known in (0, max(0, best - 1), best):
                     bounds = fluid.bounds(best + 3 * fluid.unit, known, monotonic() + 60, Stop())
                     for bound in bounds:
-                        assert bound.ticks <= best, (bound, columns, step, problem)
+                        assert bound.ticks <= best, (bound, windows, step, problem)
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_the_bound_grows_by_the_work_of_each_more_microbatch() -> None:
     for microbatches in (8, 24):
         problem = v_problem(4, microbatches, 8)
         work = 30 * microbatches
-        fluid = Fluid(problem, 0, (0, 3), 2400)
+        fluid = Fluid(problem, 0, (0, 3), 1.15)
         found = list(fluid.bounds(work + 40, work, monotonic() + 60, Stop()))
         idle.append(found[-1].ticks - work)
     assert idle == [23, 23]
