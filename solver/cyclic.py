@@ -22,24 +22,25 @@ from fractions import Fraction
 from itertools import combinations, pairwise
 from math import ceil, gcd
 from time import monotonic
-from typing import TypeAlias
 
 from ortools.sat.python import cp_model
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import Op, OpKind
+from bubbleproof.schedules.periodic import Periodic
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver.limits import room
+from bubbleproof.solver.modulo import Flat, greedy_starts
 from bubbleproof.solver.times import LeastTimes
 
 _FIRST_SHARE = 0.2
 _TRIAL_SHARE = 0.4
+_GREEDY_STEPS = 100
+"""Periods up to twice the least that are tried without search."""
+
 _SOON = 8
 """How much more a sooner gradient is worth than a later W."""
-
-Flat: TypeAlias = dict[Op, int]
-"""When the ops of one period start."""
 
 
 class Verdict(Enum):
@@ -84,6 +85,51 @@ class Kernel:
                 timed[device].append((begin, begin + problem.duration(op), rank, again))
         rows = tuple(tuple(op for *_, op in sorted(row)) for row in timed)
         return Schedule(problem, rows, source=f"a kernel of {self.period} ticks, repeated")
+
+    def periodic(self, problem: Problem) -> Periodic:
+        """Return the kernel with a ramp before it and one after, in the order of the starts.
+
+        Parameters
+        ----------
+        problem
+            Of its microbatches what one chain has more than another matters; that comes last.
+        """
+        turns = 1 + max(self.start.values()) // self.period
+        fewest = min(problem.microbatches)
+        base = replace(
+            problem,
+            microbatches=tuple(
+                turns * step + number - fewest
+                for step, number in zip(
+                    self.problem.microbatches, problem.microbatches, strict=True
+                )
+            ),
+        )
+        parts: list[list[list[tuple[int, int, int, Op]]]] = [
+            [[], [], []] for _ in range(problem.devices)
+        ]
+        for rank, (op, start) in enumerate(self.start.items()):
+            device = problem.placement.device_of_stage[op.stage]
+            chain = problem.placement.chain_of_stage[op.stage]
+            step = self.problem.microbatches[chain]
+            first = op.microbatch - self.problem.first_microbatch[chain]
+            passed = turns - start // self.period
+            for turn in range(max(passed + 1, -(-(base.microbatches[chain] - first) // step))):
+                begin, index = start + turn * self.period, first + turn * step
+                timed = begin, begin + problem.duration(op), rank, Op(op.stage, op.kind, index)
+                if turn == passed:
+                    parts[device][1].append(timed)
+                if index < base.microbatches[chain]:
+                    parts[device][0 if turn < passed else 2].append(timed)
+        rows = [[tuple(op for *_, op in sorted(part)) for part in device] for device in parts]
+        return Periodic(
+            problem=base,
+            step=self.problem.microbatches,
+            prologue=tuple(before for before, _, _ in rows),
+            kernel=tuple(kernel for _, kernel, _ in rows),
+            epilogue=tuple(after for _, _, after in rows),
+            source=f"a kernel of {self.period} ticks",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +193,13 @@ def find_kernel(
         For CP-SAT.
     """
     deadline = monotonic() + time_limit_s
-    fused = problem.backward is Backward.FUSED or (
-        problem.backward is Backward.FREE
-        and sum(problem.cost.B) < sum(problem.cost.I) + sum(problem.cost.W)
-    )
+    fused = _fused(problem)
     unit = _unit(problem)
     proven = low = max(1, ceil(least_period(problem) / unit))
     high = (_whole_way(problem) if most is None else most) // unit
-    best: tuple[int, Flat] | None = None
+    best = _greedy(problem, low, high, unit=unit, fused=fused, deadline=deadline)
+    if best is not None:
+        high = best[0] - 1
     trial = low
     while low <= high and monotonic() < deadline:
         model = _Modulo(problem, period=trial, unit=unit, fused=fused)
@@ -175,6 +220,39 @@ def find_kernel(
     start = model.settled(start, deadline - monotonic(), workers=workers, seed=seed)
     ticks = {op: begin * unit for op, begin in start.items()}
     return Outcome(Kernel(problem, period * unit, ticks), min(proven, period) * unit)
+
+
+def _greedy(
+    problem: Problem, low: int, high: int, *, unit: int, fused: bool, deadline: float
+) -> tuple[int, Flat] | None:
+    """Return the first of many periods that needs no search, and its starts."""
+    for period in range(low, high + 1, max(1, low // _GREEDY_STEPS)):
+        start = greedy_starts(problem, period=period, unit=unit, fused=fused)
+        if start is not None:
+            return period, start
+        if monotonic() > deadline:
+            return None
+    return None
+
+
+def greedy_kernel(problem: Problem, *, deadline: float) -> Kernel | None:
+    """Return a kernel that takes no search, for a problem with the microbatches of one period."""
+    unit, fused = _unit(problem), _fused(problem)
+    low = max(1, ceil(least_period(problem) / unit))
+    high = _whole_way(problem) // unit
+    found = _greedy(problem, low, high, unit=unit, fused=fused, deadline=deadline)
+    if found is None:
+        return None
+    period, start = found
+    ticks = {op: begin * unit for op, begin in start.items()}
+    return Kernel(problem, period * unit, ticks)
+
+
+def _fused(problem: Problem) -> bool:
+    """Whether backwards run as B: where they must, or may and are faster so."""
+    cost, backward = problem.cost, problem.backward
+    faster = sum(cost.B) < sum(cost.I) + sum(cost.W)
+    return backward is Backward.FUSED or (backward is Backward.FREE and faster)
 
 
 def _whole_way(problem: Problem) -> int:

@@ -18,7 +18,7 @@ from bubbleproof.schedules.periodic_search import periodic_of
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.simulate import DeadlockError
-from bubbleproof.solver.cyclic import find_kernel
+from bubbleproof.solver.cyclic import find_kernel, greedy_kernel
 from bubbleproof.solver.limits import alone
 from bubbleproof.solver.lines import Line
 from bubbleproof.solver.pace import Pace, pace_of, retimed
@@ -28,6 +28,9 @@ _MANY = 100
 
 _STEPS = (1, 2)
 """Microbatches of each chain in a cyclic schedule's period."""
+
+_GREEDY_S = 1.0
+"""Seconds that a greedy kernel may take in any case; mostly it takes a hundredth."""
 
 _COUNTED = 3
 """Schedules that are looked at where time does not count."""
@@ -99,7 +102,7 @@ class Kernels:
         One microbatch at a time goes first: that repeats whatever the problem is. The first of the
         schedules is looked at even if that takes a little longer.
         """
-        self._take(_round_by_round(self._problem), deadline)
+        self._try_greedy(deadline)
         for index, schedule in enumerate(schedules):
             now = monotonic()
             if self.closed or (index and now > deadline):
@@ -109,7 +112,7 @@ class Kernels:
 
     def try_all(self, schedules: Sequence[Schedule]) -> None:
         """Look for what the best few schedules, the last ones, repeat, however long it takes."""
-        self._take(_round_by_round(self._problem), inf)
+        self._try_greedy(inf)
         for schedule in reversed(schedules[-_COUNTED:]):
             if not self.closed:
                 self._try(schedule, inf)
@@ -139,7 +142,18 @@ class Kernels:
             )
             self.none_below[step] = outcome.least
             if outcome.kernel is not None:
-                self._try(outcome.kernel.schedule(problem), deadline)
+                self._take(outcome.kernel.periodic(problem), deadline)
+
+    def _try_greedy(self, deadline: float) -> None:
+        """Take what needs no search: one microbatch at a time, and greedy kernels."""
+        self._take(_round_by_round(self._problem), deadline)
+        for step in _STEPS:
+            one_period = replace(
+                self._problem, microbatches=(step,) * len(self._problem.microbatches)
+            )
+            greedy = greedy_kernel(one_period, deadline=max(deadline, monotonic() + _GREEDY_S))
+            if greedy is not None:
+                self._take(greedy.periodic(self._problem), deadline)
 
     def _try(self, schedule: Schedule, deadline: float) -> None:
         try:

@@ -17,7 +17,8 @@ from bubbleproof.schedules.periodic_search import periodic_of
 from bubbleproof.schedules.periodic_words import load_periodic
 from bubbleproof.schedules.problem import Objective
 from bubbleproof.solver import long
-from bubbleproof.solver.cyclic import find_kernel, least_period
+from bubbleproof.solver.construct import one_by_one
+from bubbleproof.solver.cyclic import find_kernel, greedy_kernel, least_period
 from bubbleproof.solver.every_n import solve_every_n
 from bubbleproof.solver.kernels import Kernels, short_problem
 from bubbleproof.solver.limits import shortages
@@ -143,13 +144,15 @@ def test_the_pace_of_a_family_tells_its_time_for_any_number(name: str, objective
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_one_microbatch_at_a_time_is_a_kernel_of_every_problem(placement: str) -> None:
-    """So there is a schedule for every n, however little time there is."""
+def test_without_any_time_there_is_a_kernel_all_the_same(placement: str) -> None:
+    """No search is needed for one that is valid for every n, and as fast as one at a time."""
     short = short_problem(ten(placement=placement, limit=12))
     kernels = Kernels(short, rounds=None, line=least_line(short))
     kernels.try_schedules([], 0.0)
     assert verify_every_n(kernels.pace.periodic).valid
-    assert kernels.pace.periodic.source == "one microbatch at a time"
+    line = least_line(short)
+    alone = bp.simulate(one_by_one(with_rounds(short, 1)))
+    assert line.per_round <= kernels.pace.per_round <= alone.makespan_ticks
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -281,3 +284,25 @@ def test_the_time_limit_is_kept_where_nothing_but_the_simplest_fits(limit: int) 
     result = bp.solve(problem, time_limit_s=2, workers=1)
     assert time.process_time() - began < 1.1 * 2 + 2
     assert bp.verify(result.schedule).valid
+
+
+@settings(max_examples=40)
+@given(SEEDS, st.integers(1, 2))
+def test_a_greedy_kernel_is_valid_for_every_n(seed: int, step: int) -> None:
+    """With its two ramps, whatever the placement, memory and form of backward."""
+    problem = tiny_problem(seed)
+    if shortages(problem) or any(min(problem.cost.of(kind)) == 0 for kind in bp.OpKind):
+        return
+    one_period = replace(problem, microbatches=(step,) * len(problem.microbatches))
+    kernel = greedy_kernel(one_period, deadline=float("inf"))
+    assert kernel is not None
+    assert kernel.period >= least_period(one_period)
+    verdict = verify_every_n(kernel.periodic(problem))
+    assert verdict.valid, verdict.report.violations
+
+
+def test_a_greedy_kernel_meets_the_bound_where_memory_does_not_press() -> None:
+    """64 devices at 1x: 30 a microbatch, without any search."""
+    kernel = greedy_kernel(ten(devices=64, limit=128), deadline=float("inf"))
+    assert kernel is not None
+    assert kernel.period == 30
