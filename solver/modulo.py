@@ -6,14 +6,11 @@ memory; whether it fits is looked at only at the end.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.solver.flat import Flat
 from bubbleproof.solver.limits import room
-
-Flat: TypeAlias = dict[Op, int]
-"""When the ops of one period start."""
 
 
 def greedy_starts(problem: Problem, *, period: int, unit: int, fused: bool) -> Flat | None:
