@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import lcm
 from statistics import median
 
@@ -82,9 +83,10 @@ def deviation(schedule: Schedule) -> Deviation:
 
 
 def remeasured(schedule: Schedule, *, transfer: Sequence[Sequence[int]] | None = None) -> Problem:
-    """Return a schedule's problem with the times of its run: medians by stage and kind.
+    """Return a schedule's problem with the times of its run: means by stage and kind.
 
-    A kind that did not run on a stage keeps the time that the problem gives it.
+    With means the work of each device is what it was in the run. A kind that did not run on a stage
+    keeps the time that the problem gives it.
 
     Parameters
     ----------
@@ -113,7 +115,7 @@ def remeasured(schedule: Schedule, *, transfer: Sequence[Sequence[int]] | None =
 
     def of(kind: OpKind) -> tuple[int, ...]:
         return tuple(
-            _median(times[kind, stage]) if (kind, stage) in times else given
+            _mean(times[kind, stage]) if (kind, stage) in times else given
             for stage, given in enumerate(cost.of(kind))
         )
 
@@ -126,7 +128,7 @@ def remeasured(schedule: Schedule, *, transfer: Sequence[Sequence[int]] | None =
             W=of(OpKind.BACKWARD_WEIGHT),
             B=of(OpKind.BACKWARD),
             pair=tuple(
-                _median(pairs[device]) if device in pairs else given
+                _mean(pairs[device]) if device in pairs else given
                 for device, given in enumerate(cost.pair)
             ),
             transfer=cost.transfer
@@ -195,5 +197,5 @@ def _kinds(schedule: Schedule, measured: Measured) -> Iterator[KindDeviation]:
         )
 
 
-def _median(ticks: list[int]) -> int:
-    return round(median(ticks))
+def _mean(ticks: Sequence[int]) -> int:
+    return round(Fraction(sum(ticks), len(ticks)))

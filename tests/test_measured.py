@@ -200,6 +200,17 @@ def simulated_transfer(schedule: Schedule) -> int:
     return transfer
 
 
+def test_the_problem_of_a_run_has_the_work_of_the_run() -> None:
+    """One op that took 6 ms more makes each of the three of its kind 2 ms longer."""
+    schedule = ran(SCHEDULE)
+    assert schedule.measured is not None
+    ends = [list(each) for each in schedule.measured.ends]
+    ends[0][0] += 6 * NS_PER_MS
+    measured = replace(schedule.measured, ends=tuple(map(tuple, ends)))
+    again = remeasured(replace(schedule, measured=measured))
+    assert [again.time(ticks) for ticks in again.cost.F] == [12, 10]
+
+
 def test_kinds_that_did_not_run_keep_their_times() -> None:
     """ZB-H1 runs no B, which stays as the problem says."""
     again = remeasured(ran(SCHEDULE, slower=Fraction(2)))

@@ -111,7 +111,9 @@ def test_emulated_runs_take_what_their_profile_predicts(devices: int) -> None:
     measured: list[int] = []
     with world(devices) as processes:
         for name, schedule in schedules(devices).items():
-            run, *_ = processes.results(ran, schedule, steps=4, unit_ns=3 * NS_PER_MS, emulate=True)
+            run, *_ = processes.results(
+                ran, schedule, steps=24 // devices, unit_ns=3 * NS_PER_MS, emulate=True
+            )
             step = least_disturbed(run)
             compared = deviation(run.with_step(step))
             simulated = run.simulated(step)
