@@ -121,7 +121,8 @@ def solve_every_n(
             kernels.try_all(solved)
         else:
             now = monotonic()
-            kernels.try_schedules(reversed(solved), now + _LOOKING_SHARE * (deadline - now))
+            looking_s = 0.0 if interrupted else _LOOKING_SHARE * (deadline - now)
+            kernels.try_schedules(reversed(solved), now + looking_s)
             if not interrupted:
                 threads = workers or min(MOST_WORKERS, os.cpu_count() or 1)
                 kernels.try_cyclic(deadline, workers=threads, seed=seed)

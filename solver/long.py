@@ -98,7 +98,8 @@ def solve_long(
             kernels.try_all(solved)
         else:
             now = monotonic()
-            kernels.try_schedules(reversed(solved), now + _LOOKING_SHARE * (deadline - now))
+            looking_s = 0.0 if interrupted else _LOOKING_SHARE * (deadline - now)
+            kernels.try_schedules(reversed(solved), now + looking_s)
             if not interrupted:
                 kernels.try_cyclic(deadline, workers=workers, seed=seed)
     except KeyboardInterrupt:
