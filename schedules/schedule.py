@@ -21,6 +21,41 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
+Run: TypeAlias = tuple[int, int, int]
+"""Two instants and a number that stands for all instants from the first to the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What proves that no flow of microbatches ends by a time: multipliers of laws.
+
+    The laws and what they prove are in verify/SPEC.md, under "Flows". Times are in units.
+
+    Parameters
+    ----------
+    target
+        The device whose span is bounded; None for the makespan.
+    devices
+        The devices that are looked at.
+    unit
+        In ticks; every time of the problem is a multiple of it.
+    horizon
+        The time by which not everything can be done.
+    instants
+        Those at which laws are applied: from the first of a run to its second in steps of its
+        number.
+    multipliers
+        For each law, by its name, runs of instants at which it has the same multiplier.
+    """
+
+    target: int | None
+    devices: tuple[int, ...]
+    unit: int
+    horizon: int
+    instants: tuple[Run, ...]
+    multipliers: Mapping[str, tuple[Run, ...]] = field(hash=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A proven lower bound on the objective, with what it adds up.
@@ -37,6 +72,8 @@ class Bound:
         The device that it holds for; None for all together.
     terms
         What adds up to ``ticks``, by name.
+    flow
+        What a bound named ``fluid`` can be recomputed from; None: nothing.
     """
 
     name: str
@@ -44,6 +81,7 @@ class Bound:
     text: str
     device: int | None = None
     terms: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
+    flow: Flow | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
+from bubbleproof.schedules.flow_words import flow_of_words, words_of_flow
 from bubbleproof.schedules.measured_words import measured_of_words, words_of_measured
 from bubbleproof.schedules.ops import Row
 from bubbleproof.schedules.placement import MOST_STAGES
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.problem_words import problem_of_words, words_of_problem
-from bubbleproof.schedules.quantity import FINEST, LARGEST, exact, shown
+from bubbleproof.schedules.quantity import FINEST, LARGEST, shown
 from bubbleproof.schedules.schedule import (
     Bound,
     Schedule,
@@ -32,6 +33,7 @@ from bubbleproof.schedules.words import (
     is_object,
     known,
     text,
+    whole_ticks,
 )
 
 SCHEDULE_FORMAT = "bubbleproof.schedule/1"
@@ -93,6 +95,7 @@ def words_of_proof(proof: Sequence[Bound], per_unit: int) -> list[dict[str, obje
                 name: amount(ticks, per_unit, f"proof: {name}")
                 for name, ticks in bound.terms.items()
             },
+            **({} if bound.flow is None else {"flow": words_of_flow(bound.flow, per_unit)}),
         }
         for bound in proof
     ]
@@ -235,7 +238,7 @@ def _claimed(schedule: Schedule, given: Mapping[str, object]) -> Schedule:
     """Return the schedule with what the file says is proven of it."""
     per_unit = schedule.problem.cost.ticks_per_unit
     objective, bound = (
-        None if given.get(name) is None else _ticks(given[name], per_unit, name)
+        None if given.get(name) is None else whole_ticks(given[name], per_unit, name)
         for name in ("objective", "bound")
     )
     status = given.get("status")
@@ -260,7 +263,7 @@ def _claimed(schedule: Schedule, given: Mapping[str, object]) -> Schedule:
 def _bound(value: object, where: str, per_unit: int) -> Bound:
     if not is_object(value):
         raise ValueError(f"{where}: an object is expected, not {shown(value)}")
-    known(value, ("name", "bound", "device", "text", "terms"), where)
+    known(value, ("name", "bound", "device", "text", "terms", "flow"), where)
     for name in ("name", "bound", "text"):
         if value.get(name) is None:
             raise ValueError(f"{where}.{name} is missing")
@@ -272,19 +275,12 @@ def _bound(value: object, where: str, per_unit: int) -> Bound:
         raise ValueError(f"{where}.terms: an object of numbers is expected, not {shown(terms)}")
     return Bound(
         name=text(value["name"], f"{where}.name"),
-        ticks=_ticks(value["bound"], per_unit, f"{where}.bound"),
+        ticks=whole_ticks(value["bound"], per_unit, f"{where}.bound"),
         text=text(value["text"], f"{where}.text"),
         device=None if device is None else count(device, f"{where}.device", 0, MOST_STAGES - 1),
         terms={
-            name: _ticks(term, per_unit, f"{where}.terms.{name}") for name, term in terms.items()
+            name: whole_ticks(term, per_unit, f"{where}.terms.{name}")
+            for name, term in terms.items()
         },
+        flow=flow_of_words(value.get("flow"), per_unit, f"{where}.flow"),
     )
-
-
-def _ticks(value: object, per_unit: int, where: str) -> int:
-    ticks = exact(value, where) * per_unit
-    if ticks.denominator != 1:
-        raise ValueError(
-            f"{where}: {shown(value)} is no whole number of ticks ({per_unit} per unit)"
-        )
-    return ticks.numerator

@@ -169,6 +169,16 @@ def amount(ticks: int, per_unit: int, where: str) -> Amount:
     return decimal
 
 
+def whole_ticks(value: object, per_unit: int, where: str) -> int:
+    """Read a time in the user's unit that is a whole number of ticks."""
+    ticks = exact(value, where) * per_unit
+    if ticks.denominator != 1:
+        raise ValueError(
+            f"{where}: {shown(value)} is no whole number of ticks ({per_unit} per unit)"
+        )
+    return ticks.numerator
+
+
 def is_list(value: object) -> TypeGuard[Sequence[object]]:
     """Whether a value is a list, and not a text."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)

@@ -19,17 +19,19 @@ and what comes before it in the chain may have run before.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from math import gcd
+from operator import itemgetter
 from time import monotonic
 
 import numpy as np
 
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.problem import Objective, Problem
-from bubbleproof.schedules.schedule import Bound
+from bubbleproof.schedules.quantity import LARGEST
+from bubbleproof.schedules.schedule import Bound, Flow, Run
 from bubbleproof.solver.limits import room
-from bubbleproof.solver.linear import Entries, Ints, LinearProgram, Stop
+from bubbleproof.solver.linear import SCALE, Entries, Ints, LinearProgram, Stop
 from bubbleproof.solver.times import LeastTimes
 
 MOST_COLUMNS = 30_000
@@ -52,7 +54,7 @@ class Event(Enum):
     """What a block does to a microbatch on a stage."""
 
     FORWARD = "F"
-    GRADIENT = "I"
+    GRADIENT = "G"
     WEIGHT = "W"
 
 
@@ -75,6 +77,11 @@ class Kind:
     does: tuple[tuple[int, Event], ...]
     allocate: int
     free: int
+
+    @property
+    def name(self) -> str:
+        """What it does, as ``2F`` or ``2G2W``."""
+        return "".join(f"{stage}{event.value}" for stage, event in self.does)
 
 
 def kinds(problem: Problem, device: int) -> Iterator[Kind]:
@@ -151,14 +158,14 @@ def _views(problem: Problem) -> Iterator[tuple[int | None, tuple[int, ...]]]:
         reached = dict.fromkeys(problem.placement.device_of_stage[s] for s in chain)
         if microbatches and reached:
             ends += [next(iter(reached)), next(reversed(reached))]
-    busiest = max(range(problem.devices), key=times.least_work)
+    everything = tuple(device for device in range(problem.devices) if times.parts(device))
+    busiest = max(everything, key=times.least_work)
     few = tuple(dict.fromkeys((busiest, *ends)))
     targets: Sequence[int | None] = (None,)
     if problem.objective is Objective.SPAN:
         targets = tuple(dict.fromkeys((busiest, ends[0])))
     for target in targets:
         yield target, few
-    everything = tuple(range(problem.devices))
     if len(everything) > len(few):
         for target in targets:
             yield target, everything
@@ -205,14 +212,17 @@ class Fluid:
             ticks += [time for a, b in pairwise(chain) for time in (lag(a, b), lag(b, a))]
         return gcd(*ticks) or 1
 
-    def _early(self) -> set[int]:
-        """Return the stages whose F's may have run before the target's first start."""
+    def _early(self) -> set[tuple[int, Event]]:
+        """Return what may have been done before the target's first start."""
         if self.target is None:
             return set()
-        early: set[int] = set()
+        early: set[tuple[int, Event]] = set()
         for number, chain in enumerate(self.problem.placement.chains):
             first = self.times.first_on(self.target, number)
-            early |= set(chain if first is None else chain[: chain.index(first)])
+            if first is None:
+                early |= set(product(chain, Event))
+            else:
+                early |= {(stage, Event.FORWARD) for stage in chain[: chain.index(first)]}
         return early
 
     def whole(self, horizon: int) -> bool:
@@ -231,11 +241,12 @@ class Fluid:
         tried = int(_GOAL * most)
         while most - least > 1:
             tried = min(max(tried, least + 1), most - 1)
-            missing = self.missing(tried, deadline - monotonic(), stop)
-            if missing is None:
+            found = self.missing(tried, deadline - monotonic(), stop)
+            if found is None:
                 return
+            missing, flow = found
             if missing > 0:
-                yield self._bound((tried + 1) * self.unit)
+                yield self._bound((tried + 1) * self.unit, flow)
                 least = tried
                 undone = [*undone[-1:], (tried, missing)]
             else:
@@ -246,7 +257,7 @@ class Fluid:
             if not least < tried < most:
                 tried = (least + most) // 2
 
-    def _bound(self, ticks: int) -> Bound:
+    def _bound(self, ticks: int, flow: Flow) -> Bound:
         problem = self.problem
         target = self.target
         if target is None:
@@ -262,10 +273,11 @@ class Fluid:
             f"seen on {seen} {', '.join(map(str, sorted(self.devices)))} together",
             device=target,
             terms=terms,
+            flow=flow,
         )
 
-    def missing(self, horizon: int, time_limit_s: float, stop: Stop) -> float | None:
-        """Return how much must be left undone at a time, proven; None if it is stopped.
+    def missing(self, horizon: int, time_limit_s: float, stop: Stop) -> tuple[float, Flow] | None:
+        """Return how much must be left undone at a time, with its proof; None if it is stopped.
 
         Parameters
         ----------
@@ -274,12 +286,12 @@ class Fluid:
         """
         if stop.asked or time_limit_s <= 0:
             return None
-        program, needed = self._program(horizon)
+        rows = _Rows(self, horizon)
+        program, needed = rows.program()
         most = program.most(time_limit_s, stop)
-        return None if most is None else float(needed - most.worth)
-
-    def _program(self, horizon: int) -> tuple[LinearProgram, int]:
-        return _Rows(self, horizon).program()
+        if most is None:
+            return None
+        return float(needed - most.worth), rows.flow(most.multipliers)
 
 
 def _next(undone: Sequence[tuple[int, float]], unit: int) -> int:
@@ -300,6 +312,8 @@ class _Rows:
         self._fluid, self._problem = fluid, fluid.problem
         self._horizon = horizon
         self._lp = LinearProgram()
+        self._laws: list[tuple[str, Ints]] = []
+        self._worth: dict[str, int] = {}
         self._grid, self._gap = _grid(horizon, fluid.step, fluid.points)
         self._at = self._grid[1:]
         self._row = np.arange(len(self._at), dtype=np.int64)
@@ -313,14 +327,15 @@ class _Rows:
 
     def program(self) -> tuple[LinearProgram, int]:
         """Return the program and what doing everything is worth."""
-        for curve in self._curves:
-            self._add([self._entries(curve[:-1], 1), self._entries(curve[1:], -1)], 0)
+        for kind, curve in zip(self._kinds, self._curves, strict=True):
+            rise = [self._entries(curve[:-1], 1), self._entries(curve[1:], -1)]
+            self._add(f"rising {kind.name}", rise, 0)
         for chain in self._fluid.chains:
             self._add_chain(chain)
         for device in self._fluid.devices:
             mine = [i for i, kind in enumerate(self._kinds) if kind.device == device]
-            self._add_exclusion(mine)
-            self._add_long_run(mine)
+            self._add_exclusion(device, mine)
+            self._add_long_run(device, mine)
             self._add_memory(device, mine)
         return self._lp, self._reward()
 
@@ -329,10 +344,9 @@ class _Rows:
         problem, fluid = self._problem, self._fluid
         count = min(len(problem.microbatches_of_stage(stage)) for stage, _ in kind.does)
         most = np.full(len(self._grid), count, np.int64)
-        stage, event = kind.does[0]
-        alone = len(kind.does) == 1
-        if not (alone and event is Event.FORWARD and stage in fluid.early):
+        if not fluid.early.issuperset(kind.does):
             most[0] = 0
+        stage, event = kind.does[0]
         if fluid.target is None and event is Event.FORWARD:
             lead = fluid.times.up(fluid.times.first_in_chain(stage), stage) // fluid.unit
             most[self._grid < lead] = 0
@@ -359,22 +373,26 @@ class _Rows:
         places = self._after(self._at - self._ticks[index] - lag)
         return self._entries(self._curves[index][places], value)
 
-    def _add(self, entries: Sequence[Entries], limit: int) -> None:
+    def _add(self, law: str, entries: Sequence[Entries], limit: int) -> None:
         if entries:
-            self._lp.add_rows(entries, np.full(len(self._row), limit, np.int64))
+            self._add_at(law, self._at, entries, np.full(len(self._row), limit, np.int64))
+
+    def _add_at(self, law: str, at: Ints, entries: Sequence[Entries], limit: Ints) -> None:
+        self._lp.add_rows(entries, limit)
+        self._laws.append((law, at))
 
     def _add_chain(self, chain: Sequence[int]) -> None:
         """What needs an input has started no oftener than the input was there."""
         times, unit = self._fluid.times, self._fluid.unit
         for a, b in pairwise(chain):
-            if b not in self._fluid.early:
+            if (b, Event.FORWARD) not in self._fluid.early:
                 lag = (times.up(a, b) - times.forward[a]) // unit
-                self._add_order((a, Event.FORWARD), (b, Event.FORWARD), lag)
+                self._add_order(f"forward {a} {b}", (a, Event.FORWARD), (b, Event.FORWARD), lag)
             lag = (times.down(b, a) - times.gradient[b]) // unit
-            self._add_order((b, Event.GRADIENT), (a, Event.GRADIENT), lag)
+            self._add_order(f"gradient {b} {a}", (b, Event.GRADIENT), (a, Event.GRADIENT), lag)
         for last in chain[-1:]:
             lag = (times.turnaround(last) - times.forward[last]) // unit
-            self._add_order((last, Event.FORWARD), (last, Event.GRADIENT), lag)
+            self._add_order(f"turn {last}", (last, Event.FORWARD), (last, Event.GRADIENT), lag)
         for stage in chain:
             alone = [
                 [i for i in self._doing[stage, event] if self._kinds[i].does == ((stage, event),)]
@@ -382,49 +400,77 @@ class _Rows:
             ]
             if alone[1]:
                 over = [self._over(i, -1) for i in alone[0]]
-                self._add([self._started(i, 1) for i in alone[1]] + over, 0)
+                self._add(f"weight {stage}", [self._started(i, 1) for i in alone[1]] + over, 0)
 
-    def _add_order(self, before: tuple[int, Event], after: tuple[int, Event], lag: int) -> None:
+    def _add_order(
+        self, law: str, before: tuple[int, Event], after: tuple[int, Event], lag: int
+    ) -> None:
         over = [self._over(i, -1, lag) for i in self._doing[before]]
-        self._add([self._started(i, 1) for i in self._doing[after]] + over, 0)
+        self._add(law, [self._started(i, 1) for i in self._doing[after]] + over, 0)
 
-    def _add_exclusion(self, mine: Sequence[int]) -> None:
+    def _add_exclusion(self, device: int, mine: Sequence[int]) -> None:
         """At any instant at most one block of a device is in progress."""
         busy = [i for i in mine if self._ticks[i]]
         entries = [self._started(i, 1) for i in busy] + [self._over(i, -1) for i in busy]
-        self._add(entries, 1)
+        self._add(f"exclusive {device}", entries, 1)
 
-    def _add_long_run(self, mine: Sequence[int]) -> None:
+    def _add_long_run(self, device: int, mine: Sequence[int]) -> None:
         """From one instant to a later one a device is busy no longer than the time between."""
         longest = max(self._ticks[i] for i in mine)
         if self._fluid.step > 1:
-            marks = np.arange(len(self._grid), dtype=np.int64)
+            first, last = 0, len(self._grid) - 1
         elif self._gap is not None:
             until, since = self._gap
-            marks = self._after(np.array([until, since + longest], np.int64))
+            first, last = map(int, self._after(np.array([until, since + longest], np.int64)))
         else:
             return
+        marks = np.arange(first, last + 1, dtype=np.int64)
+        seen = marks if self._fluid.step > 1 else np.array([first, last], np.int64)
         most = sum(
             self._ticks[i] * len(self._problem.microbatches_of_stage(self._kinds[i].does[0][0]))
             for i in mine
         )
         busy = self._lp.add_columns(np.full(len(marks), most, np.int64))
-        rows = np.arange(len(marks), dtype=np.int64)
-        ones = np.ones(len(marks), np.int64)
-        none = np.zeros(len(marks), np.int64)
-        self._lp.add_rows(
-            [(rows[:-1], busy[1:], ones[:-1]), (rows[:-1], busy[:-1], -ones[:-1])],
+        rows, ones = np.arange(len(marks) - 1), np.ones(len(marks) - 1, np.int64)
+        self._add_at(
+            f"time {device}",
+            self._grid[marks[1:]],
+            [(rows, busy[1:], ones), (rows, busy[:-1], -ones)],
             np.diff(self._grid[marks]),
         )
         # How long a device was busy until t is for each kind the sum of N over the last of its
         # duration, which lies between the sums of N at the instants before and behind.
-        for place, sign in ((self._until, 1), (self._after, -1)):
-            entries: list[Entries] = [(rows, busy, -sign * ones)]
+        rows, ones = np.arange(len(seen)), np.ones(len(seen), np.int64)
+        for law, behind, sign in (("busy at least", False, 1), ("busy at most", True, -1)):
+            entries: list[Entries] = [(rows, busy[seen - marks[0]], -sign * ones)]
             for i in mine:
-                for back in range(self._ticks[i]):
-                    places = place(self._grid[marks] - back)
-                    entries.append((rows, self._curves[i][places], sign * ones))
-            self._lp.add_rows(entries, none)
+                for row, place, number in self._moments(seen, self._ticks[i], behind=behind):
+                    entries.append((row, self._curves[i][place], sign * number))
+            self._add_at(f"{law} {device}", self._grid[seen], entries, 0 * ones)
+
+    def _moments(self, places: Ints, ticks: int, *, behind: bool) -> Iterator[Entries]:
+        """Yield how many of the last moments up to some instants have which instants before them.
+
+        Parameters
+        ----------
+        places
+            The instants, as places in the grid.
+        ticks
+            How many moments.
+        behind
+            Whether the first instant that is no earlier stands for a moment, not the last one
+            that is no later.
+        """
+        last = self._grid[places]
+        first = last - ticks + 1
+        begin = np.append(-LARGEST, self._grid[:-1] + 1 if behind else self._grid[1:])
+        end = self._grid if behind else np.append(self._grid[1:] - 1, self._grid[-1])
+        row = np.arange(len(places))
+        while ticks and len(row):
+            number = np.minimum(end[places], last) - np.maximum(begin[places], first) + 1
+            yield row, places, number
+            more = begin[places] > first
+            row, places, first, last = (each[more] for each in (row, places - 1, first, last))
 
     def _add_memory(self, device: int, mine: Sequence[int]) -> None:
         """What is allocated and not yet freed fits into the device."""
@@ -435,7 +481,7 @@ class _Rows:
             return
         entries = [self._started(i, taken // grain) for i, taken, _ in changes if taken]
         entries += [self._over(i, -freed // grain) for i, _, freed in changes if freed]
-        self._add(entries, limit // grain)
+        self._add(f"memory {device}", entries, limit // grain)
 
     def _reward(self) -> int:
         """Reward each event that is over by the horizon with its duration; return the sum of all.
@@ -456,11 +502,31 @@ class _Rows:
                 worth = cost.W[stage]
             worth = max(1, worth)
             needed += worth * count
+            self._worth[f"done {stage}{event.value}"] = worth
             for i in indices:
                 end = self._horizon - self._ticks[i] - after // fluid.unit
                 place = int(self._after(np.array([end], np.int64))[0])
                 self._lp.reward(int(self._curves[i][place]), worth)
         return needed
+
+    def flow(self, multipliers: Sequence[int]) -> Flow:
+        """Return what the multipliers of the program's rows prove."""
+        fluid, horizon = self._fluid, self._horizon
+        found: dict[str, tuple[Run, ...]] = {
+            law: ((horizon, horizon, worth * SCALE),) for law, worth in self._worth.items()
+        }
+        first = 0
+        for law, at in self._laws:
+            found[law] = tuple(_runs(at.tolist(), multipliers[first : first + len(at)]))
+            first += len(at)
+        return Flow(
+            target=fluid.target,
+            devices=fluid.devices,
+            unit=fluid.unit,
+            horizon=horizon,
+            instants=tuple(_evenly(self._at.tolist())),
+            multipliers={law: runs for law, runs in found.items() if runs},
+        )
 
 
 def _grid(horizon: int, step: int, points: int) -> tuple[Ints, tuple[int, int] | None]:
@@ -477,3 +543,21 @@ def _grid(horizon: int, step: int, points: int) -> tuple[Ints, tuple[int, int] |
         gap = (int(times[edge - 1]), int(times[len(times) - edge]))
         times = np.concatenate((times[:edge], times[len(times) - edge :]))
     return np.concatenate((np.full(1, -1, np.int64), times)), gap
+
+
+def _runs(instants: Sequence[int], multipliers: Sequence[int]) -> Iterator[Run]:
+    """Yield the runs of instants with the same multiplier other than 0."""
+    for multiplier, run in groupby(zip(instants, multipliers, strict=True), itemgetter(1)):
+        if multiplier:
+            each = [instant for instant, _ in run]
+            yield each[0], each[-1], multiplier
+
+
+def _evenly(instants: Sequence[int]) -> Iterator[Run]:
+    """Yield the runs of instants at the same distance."""
+    first, count = 0, len(instants)
+    for place in range(1, count + 1):
+        step = instants[first + 1] - instants[first] if first + 1 < count else 1
+        if place == count or (place > first + 1 and instants[place] - instants[place - 1] != step):
+            yield instants[first], instants[place - 1], step if place > first + 1 else 1
+            first = place
