@@ -6,10 +6,18 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TypeAlias
 
+from bubbleproof.schedules.components import Components, read_components
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.placement import Placement
-from bubbleproof.schedules.quantity import common_scale, exact
-from bubbleproof.schedules.words import Words, is_list, known, per_device, per_stage
+from bubbleproof.schedules.quantity import common_scale, exact, shown
+from bubbleproof.schedules.words import (
+    Words,
+    is_list,
+    is_object,
+    known,
+    per_device,
+    per_stage,
+)
 
 PerStage: TypeAlias = tuple[int, ...]
 
@@ -47,6 +55,8 @@ class Cost:
         (the diagonal is not used: on one device it is 0).
     ticks_per_unit
         Ticks in one unit of the problem's time.
+    components
+        What F, I and W consist of on a device's two streams; None where it is not known.
     """
 
     F: PerStage
@@ -56,6 +66,7 @@ class Cost:
     pair: tuple[int | None, ...]
     transfer: int | tuple[tuple[int, ...], ...] = 0
     ticks_per_unit: int = 1
+    components: Components | None = None
 
     def of(self, kind: OpKind) -> PerStage:
         """Return the durations of one op kind, for each stage."""
@@ -86,25 +97,34 @@ class Cost:
             if isinstance(self.transfer, int)
             else tuple(map(finer, self.transfer)),
             ticks_per_unit=ticks_per_unit,
+            components=None if self.components is None else self.components.in_ticks(factor),
         )
 
 
 def read_cost(words: Words, placement: Placement, backward: Backward) -> Cost:
     """Read the cost of a problem file.
 
-    Where the backward is fused, B alone is enough; else B defaults to I + W.
+    Where the backward is fused, B alone is enough; else B defaults to I + W. Where components are
+    given, F, I and W default to these one after the other.
 
     Raises
     ------
     ValueError
         If a time is missing, negative, not exact, or given for the wrong number of stages.
     """
-    known(words, ("F", "I", "W", "B", "pair", "transfer"), "cost")
+    known(words, ("F", "I", "W", "B", "pair", "transfer", "components"), "cost")
     given = {
         kind: per_stage(words[kind], placement.replica_of, f"cost.{kind}")
         for kind in ("F", "I", "W", "B")
         if words.get(kind) is not None
     }
+    parts = words.get("components")
+    if parts is not None and not is_object(parts):
+        raise ValueError(f"cost.components: an object is expected, not {shown(parts)}")
+    components = None if parts is None else read_components(parts, placement)
+    if components is not None:
+        for kind in (OpKind.FORWARD, OpKind.BACKWARD_INPUT, OpKind.BACKWARD_WEIGHT):
+            given.setdefault(kind.value, components.in_sequence(kind))
     if "F" not in given:
         raise ValueError("cost.F is missing; give the time of a forward, as 10")
     if backward is Backward.FUSED and "B" in given:
@@ -120,6 +140,7 @@ def read_cost(words: Words, placement: Placement, backward: Backward) -> Cost:
     numbers = [number for kind in given.values() for number in kind]
     numbers += [number for number in pair if number is not None]
     numbers += [number for row in transfer for number in row]
+    numbers += [] if components is None else components.numbers()
     if min(numbers) < 0:
         raise ValueError(_first_negative(given, pair, transfer))
     scale = common_scale(numbers, "cost")
@@ -136,6 +157,7 @@ def read_cost(words: Words, placement: Placement, backward: Backward) -> Cost:
         pair=tuple(None if number is None else ticks(number) for number in pair),
         transfer=matrix if is_list(words.get("transfer")) else matrix[0][0],
         ticks_per_unit=scale,
+        components=None if components is None else components.ticks(scale),
     )
 
 

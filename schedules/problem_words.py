@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bubbleproof.schedules.components import Components, Part
 from bubbleproof.schedules.cost import Backward, Cost
 from bubbleproof.schedules.memory import Change, Memory
 from bubbleproof.schedules.ops import OpKind
@@ -153,6 +154,20 @@ def _cost(cost: Cost, backward: Backward) -> dict[str, object]:
             for source, row in enumerate(cost.transfer)
         ]
     )
+    if cost.components is not None:
+        words["components"] = _components(cost.components, cost.ticks_per_unit)
+    return words
+
+
+def _components(components: Components, ticks_per_unit: int) -> dict[str, object]:
+    words: dict[str, object] = {}
+    if set(components.layers) != {1}:
+        words["layers"] = _compact(list(components.layers))
+    for part in Part:
+        times = components.of(part)
+        if any(times):
+            where = f"cost.components.{part}"
+            words[part.value] = _compact([amount(t, ticks_per_unit, where) for t in times])
     return words
 
 

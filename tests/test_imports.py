@@ -3,6 +3,7 @@
 import grimp
 
 DATA = {
+    "components",
     "cost",
     "memory",
     "ops",
