@@ -25,6 +25,10 @@ SCALE = 1 << 32
 """A multiplier is a whole number of parts, so many of which are 1."""
 
 
+_SMALL = 3000
+"""Columns up to which a program is small."""
+
+
 class Stop:
     """Ends the solving of linear programs, from any thread."""
 
@@ -143,9 +147,11 @@ class LinearProgram:
         program = mathopt.Model.from_model_proto(model)
         interrupter = SolveInterrupter()
         stop.reaches(interrupter.interrupt)
+        # The simplex method is quicker on small programs, a first-order method by far on large.
+        small = self.columns <= _SMALL
         answer = mathopt.solve(
             program,
-            mathopt.SolverType.GLOP,
+            mathopt.SolverType.GLOP if small else mathopt.SolverType.PDLP,
             params=mathopt.SolveParameters(time_limit=timedelta(seconds=time_limit_s), threads=1),
             interrupter=interrupter,
         )
