@@ -1,12 +1,15 @@
 """What proves a bound by flows as the words of a schedule's file, and back, without loss.
 
-Only ``unit`` is in the user's unit of time; all other times are multiples of it. A run is written
-as ``[first instant, last instant, number]``.
+Only ``unit`` is in the user's unit of time; all other times are multiples of it. Multipliers are
+texts, as ``7: 3 4; 12: 5``: 3 at place 7, 4 at place 8, 5 at place 12.
 """
+
+import re
+from collections.abc import Sequence
 
 from bubbleproof.schedules.placement import MOST_STAGES
 from bubbleproof.schedules.quantity import LARGEST, shown
-from bubbleproof.schedules.schedule import Flow, Run
+from bubbleproof.schedules.schedule import Flow
 from bubbleproof.schedules.words import (
     amount,
     count,
@@ -18,7 +21,7 @@ from bubbleproof.schedules.words import (
 )
 
 _NEEDED = ("devices", "unit", "horizon", "instants", "multipliers")
-_LARGEST_MULTIPLIER = 10**40
+_PART = re.compile(r" *([0-9]{1,9}):((?: +[0-9]{1,40})+) *")
 
 
 def words_of_flow(flow: Flow, per_unit: int) -> dict[str, object]:
@@ -29,7 +32,7 @@ def words_of_flow(flow: Flow, per_unit: int) -> dict[str, object]:
         "unit": amount(flow.unit, per_unit, "flow.unit"),
         "horizon": flow.horizon,
         "instants": list(map(list, flow.instants)),
-        "multipliers": {law: list(map(list, runs)) for law, runs in flow.multipliers.items()},
+        "multipliers": {law: _text(pairs) for law, pairs in flow.multipliers.items()},
     }
 
 
@@ -50,14 +53,13 @@ def flow_of_words(words: object, per_unit: int, where: str) -> Flow | None:
     for name in _NEEDED:
         if words.get(name) is None:
             raise ValueError(f"{where}.{name} is missing")
-    target, devices, multipliers = (words.get(n) for n in ("target", "devices", "multipliers"))
-    if not is_list(devices):
-        raise ValueError(f"{where}.devices: a list of devices is expected, not {shown(devices)}")
+    target, multipliers = words.get("target"), words["multipliers"]
     if not is_object(multipliers):
         raise ValueError(
-            f"{where}.multipliers: an object with runs for each law is expected, as "
-            f'{{"exclusive 0": [[0, 7, 3]]}}, not {shown(multipliers)}'
+            f"{where}.multipliers: an object with a text for each law is expected, "
+            f"not {shown(multipliers)}"
         )
+    devices, instants = (_list(words[name], f"{where}.{name}") for name in ("devices", "instants"))
     return Flow(
         target=None if target is None else count(target, f"{where}.target", 0, MOST_STAGES - 1),
         devices=tuple(
@@ -66,31 +68,56 @@ def flow_of_words(words: object, per_unit: int, where: str) -> Flow | None:
         ),
         unit=whole_ticks(words["unit"], per_unit, f"{where}.unit"),
         horizon=count(words["horizon"], f"{where}.horizon", 0, LARGEST - 1),
-        instants=_runs(words["instants"], f"{where}.instants", LARGEST - 1),
+        instants=tuple(_instants(run, f"{where}.instants[{i}]") for i, run in enumerate(instants)),
         multipliers={
-            text(law, f"{where}.multipliers"): _runs(
-                runs, f"{where}.multipliers[{shown(law)}]", _LARGEST_MULTIPLIER
-            )
-            for law, runs in multipliers.items()
+            text(law, f"{where}.multipliers"): _pairs(pairs, f"{where}.multipliers[{shown(law)}]")
+            for law, pairs in multipliers.items()
         },
     )
 
 
-def _runs(value: object, where: str, most: int) -> tuple[Run, ...]:
-    """Read runs whose numbers are at most ``most``."""
+def _list(value: object, where: str) -> Sequence[object]:
     if not is_list(value):
-        raise ValueError(f"{where}: a list of runs is expected, not {shown(value)}")
-    return tuple(_run(item, f"{where}[{i}]", most) for i, item in enumerate(value))
+        raise ValueError(f"{where}: a list is expected, not {shown(value)}")
+    return value
 
 
-def _run(value: object, where: str, most: int) -> Run:
+def _instants(value: object, where: str) -> tuple[int, int, int]:
     if not is_list(value) or len(value) != 3:
         raise ValueError(
-            f"{where}: [first instant, last instant, number] is expected, not {shown(value)}"
+            f"{where}: the first, the last and the step between are expected, as [0, 90, 3], "
+            f"not {shown(value)}"
         )
-    first, last, number = value
-    return (
-        count(first, f"{where}[0]", -1, LARGEST - 1),
-        count(last, f"{where}[1]", -1, LARGEST - 1),
-        count(number, f"{where}[2]", 0, most),
+    first, last, step = (
+        count(each, f"{where}[{i}]", 0, LARGEST - 1) for i, each in enumerate(value)
     )
+    return first, last, step
+
+
+def _text(pairs: Sequence[tuple[int, int]]) -> str:
+    """Return places with multipliers, those of places that follow each other together."""
+    parts: list[str] = []
+    following = None
+    for place, multiplier in pairs:
+        if place != following:
+            parts.append(f"; {place}:" if parts else f"{place}:")
+        parts.append(f" {multiplier}")
+        following = place + 1
+    return "".join(parts)
+
+
+def _pairs(value: object, where: str) -> tuple[tuple[int, int], ...]:
+    if not isinstance(value, str):
+        raise ValueError(
+            f'{where}: a text is expected, as "7: 3 4; 12: 5" for multipliers at places 7, 8 '
+            f"and 12, not {shown(value)}"
+        )
+    pairs: list[tuple[int, int]] = []
+    for part in value.split(";"):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise ValueError(
+                f'{where}: {shown(part)} is no place with its multipliers; write them as "7: 3 4"'
+            )
+        pairs += enumerate(map(int, match[2].split()), int(match[1]))
+    return tuple(pairs)

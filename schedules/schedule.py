@@ -21,10 +21,6 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
-Run: TypeAlias = tuple[int, int, int]
-"""Two instants and a number that stands for all instants from the first to the second."""
-
-
 @dataclass(frozen=True, slots=True)
 class Flow:
     """What proves that no flow of microbatches ends by a time: multipliers of laws.
@@ -42,18 +38,18 @@ class Flow:
     horizon
         The time by which not everything can be done.
     instants
-        Those at which laws are applied: from the first of a run to its second in steps of its
-        number.
+        Those at which laws are applied, in runs: the first, the last, and the step between.
     multipliers
-        For each law, by its name, runs of instants at which it has the same multiplier.
+        For each law, by its name, places in the instants with its multipliers there. Place 0 is
+        the time before 0.
     """
 
     target: int | None
     devices: tuple[int, ...]
     unit: int
     horizon: int
-    instants: tuple[Run, ...]
-    multipliers: Mapping[str, tuple[Run, ...]] = field(hash=False)
+    instants: tuple[tuple[int, int, int], ...]
+    multipliers: Mapping[str, tuple[tuple[int, int], ...]] = field(hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,8 @@ and what comes before it in the chain may have run before.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import groupby, pairwise, product
+from itertools import pairwise, product
 from math import gcd
-from operator import itemgetter
 from time import monotonic
 
 import numpy as np
@@ -29,7 +28,7 @@ import numpy as np
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.quantity import LARGEST
-from bubbleproof.schedules.schedule import Bound, Flow, Run
+from bubbleproof.schedules.schedule import Bound, Flow
 from bubbleproof.solver.limits import room
 from bubbleproof.solver.linear import SCALE, Entries, Ints, LinearProgram, Stop
 from bubbleproof.solver.times import LeastTimes
@@ -375,11 +374,11 @@ class _Rows:
 
     def _add(self, law: str, entries: Sequence[Entries], limit: int) -> None:
         if entries:
-            self._add_at(law, self._at, entries, np.full(len(self._row), limit, np.int64))
+            self._add_at(law, self._row + 1, entries, np.full(len(self._row), limit, np.int64))
 
-    def _add_at(self, law: str, at: Ints, entries: Sequence[Entries], limit: Ints) -> None:
+    def _add_at(self, law: str, places: Ints, entries: Sequence[Entries], limit: Ints) -> None:
         self._lp.add_rows(entries, limit)
-        self._laws.append((law, at))
+        self._laws.append((law, places))
 
     def _add_chain(self, chain: Sequence[int]) -> None:
         """What needs an input has started no oftener than the input was there."""
@@ -434,7 +433,7 @@ class _Rows:
         rows, ones = np.arange(len(marks) - 1), np.ones(len(marks) - 1, np.int64)
         self._add_at(
             f"time {device}",
-            self._grid[marks[1:]],
+            marks[1:],
             [(rows, busy[1:], ones), (rows, busy[:-1], -ones)],
             np.diff(self._grid[marks]),
         )
@@ -446,7 +445,7 @@ class _Rows:
             for i in mine:
                 for row, place, number in self._moments(seen, self._ticks[i], behind=behind):
                     entries.append((row, self._curves[i][place], sign * number))
-            self._add_at(f"{law} {device}", self._grid[seen], entries, 0 * ones)
+            self._add_at(f"{law} {device}", seen, entries, 0 * ones)
 
     def _moments(self, places: Ints, ticks: int, *, behind: bool) -> Iterator[Entries]:
         """Yield how many of the last moments up to some instants have which instants before them.
@@ -512,20 +511,21 @@ class _Rows:
     def flow(self, multipliers: Sequence[int]) -> Flow:
         """Return what the multipliers of the program's rows prove."""
         fluid, horizon = self._fluid, self._horizon
-        found: dict[str, tuple[Run, ...]] = {
-            law: ((horizon, horizon, worth * SCALE),) for law, worth in self._worth.items()
-        }
+        end = len(self._at)
+        found = {law: ((end, worth * SCALE),) for law, worth in self._worth.items()}
         first = 0
-        for law, at in self._laws:
-            found[law] = tuple(_runs(at.tolist(), multipliers[first : first + len(at)]))
-            first += len(at)
+        for law, places in self._laws:
+            values = multipliers[first : first + len(places)]
+            pairs = zip(places.tolist(), values, strict=True)
+            found[law] = tuple((place, value) for place, value in pairs if value)
+            first += len(places)
         return Flow(
             target=fluid.target,
             devices=fluid.devices,
             unit=fluid.unit,
             horizon=horizon,
             instants=tuple(_evenly(self._at.tolist())),
-            multipliers={law: runs for law, runs in found.items() if runs},
+            multipliers={law: pairs for law, pairs in found.items() if pairs},
         )
 
 
@@ -545,16 +545,8 @@ def _grid(horizon: int, step: int, points: int) -> tuple[Ints, tuple[int, int] |
     return np.concatenate((np.full(1, -1, np.int64), times)), gap
 
 
-def _runs(instants: Sequence[int], multipliers: Sequence[int]) -> Iterator[Run]:
-    """Yield the runs of instants with the same multiplier other than 0."""
-    for multiplier, run in groupby(zip(instants, multipliers, strict=True), itemgetter(1)):
-        if multiplier:
-            each = [instant for instant, _ in run]
-            yield each[0], each[-1], multiplier
-
-
-def _evenly(instants: Sequence[int]) -> Iterator[Run]:
-    """Yield the runs of instants at the same distance."""
+def _evenly(instants: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield the runs of instants at the same distance: the first, the last, and the distance."""
     first, count = 0, len(instants)
     for place in range(1, count + 1):
         step = instants[first + 1] - instants[first] if first + 1 < count else 1

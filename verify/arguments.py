@@ -16,7 +16,9 @@ from typing import TypeAlias
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.schedules.schedule import Flow
 from bubbleproof.verify.alone import alone_of, least_end
+from bubbleproof.verify.flow import proven_by
 from bubbleproof.verify.trips import Item, Visit, most_work, room_of, stages_of, visits_of
 
 Terms: TypeAlias = Mapping[str, int]
@@ -27,8 +29,12 @@ NAMES = ("work", "path", "warm", "cool", "sum", "pass-through", "area")
 ALONE = "device"
 """The theorem that takes a search to check: ``alone.py``."""
 
+FLUID = "fluid"
+"""The theorem that takes multipliers to check: ``flow.py``."""
+
 FIRST_INPUT, OWN = "until the first input", "its own ops in their best order"
 WARM, COOL = "idle before the first backward", "idle after the last forward"
+FLOWING = "idle that no flow of microbatches avoids"
 
 
 class Arguments:
@@ -91,6 +97,25 @@ class Arguments:
             return None
         first = self._stage[self._visits[device][0].first]
         return [{FIRST_INPUT: first.down_at if makespan else 0, OWN: least}]
+
+    def fluid(self, device: int, flow: Flow) -> list[Terms] | None:
+        """Return what the multipliers of a flow's laws prove, told for one device.
+
+        Returns
+        -------
+        list or None
+            Empty where the device has no work; None where recomputing takes too long.
+
+        Raises
+        ------
+        ValueError
+            If they prove nothing, with the reason.
+        """
+        if not self._visits[device]:
+            return []
+        ticks = proven_by(self._problem, flow)
+        work = self._work(device)
+        return None if ticks is None else [{"work": work, FLOWING: ticks - work}]
 
     def strongest(self) -> int:
         """Return the largest of all bounds that take no search, in ticks."""

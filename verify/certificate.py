@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from bubbleproof.schedules.problem import Objective
 from bubbleproof.schedules.schedule import Bound, Schedule, Status
-from bubbleproof.verify.arguments import ALONE, NAMES, OWN, Arguments, Terms
+from bubbleproof.verify.arguments import ALONE, FLUID, NAMES, OWN, Arguments, Terms
 from bubbleproof.verify.naming import plural
 from bubbleproof.verify.reading import read
 from bubbleproof.verify.report import Violation
@@ -142,18 +142,18 @@ def _judge(arguments: Arguments, schedule: Schedule, bound: Bound) -> Bound | li
         return wrong(f"its terms add up to {added}, not to {given}")
     if bound.name == SEARCHED:
         return []
-    if bound.name not in (*NAMES, ALONE):
-        accepted = ", ".join((*NAMES, ALONE, SEARCHED))
+    if bound.name not in (*NAMES, ALONE, FLUID):
+        accepted = ", ".join((*NAMES, ALONE, FLUID, SEARCHED))
         return wrong(f"there is no such bound; accepted are {accepted}")
     if device is None:
         last = schedule.problem.devices - 1
         return wrong(f"it holds for one device; accepted are 0..{last}")
-    if bound.name == ALONE:
-        alternatives = arguments.alone(device, bound.terms.get(OWN, bound.ticks))
-        if alternatives is None:
-            return []
-    else:
-        alternatives = arguments.of(bound.name, device)
+    try:
+        alternatives = _alternatives(arguments, bound, device)
+    except ValueError as error:
+        return wrong(str(error))
+    if alternatives is None:
+        return []
     if not alternatives:
         return wrong("no such bound holds for this device")
     best = max(sum(terms.values()) for terms in alternatives)
@@ -163,6 +163,21 @@ def _judge(arguments: Arguments, schedule: Schedule, bound: Bound) -> Bound | li
     if not any(_within(bound.terms, terms) for terms in alternatives):
         return wrong(_odd_term(schedule, bound, alternatives))
     return bound
+
+
+def _alternatives(arguments: Arguments, bound: Bound, device: int) -> list[Terms] | None:
+    """Return what a bound's theorem gives for a device; None where that is not known.
+
+    Raises
+    ------
+    ValueError
+        If what the bound is to be recomputed from proves nothing.
+    """
+    if bound.name == ALONE:
+        return arguments.alone(device, bound.terms.get(OWN, bound.ticks))
+    if bound.name == FLUID:
+        return None if bound.flow is None else arguments.fluid(device, bound.flow)
+    return arguments.of(bound.name, device)
 
 
 def _is_device(schedule: Schedule, device: int | None) -> bool:

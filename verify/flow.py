@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.problem import Objective, Problem
-from bubbleproof.schedules.schedule import Flow, Run
+from bubbleproof.schedules.schedule import Flow
 from bubbleproof.verify.trips import room_of, stages_of
 
 _MOST_INSTANTS = 200_000
@@ -70,11 +70,16 @@ def proven_by(problem: Problem, flow: Flow) -> int | None:
     laws = dict(flows.laws())
     excess: defaultdict[tuple[int, int], int] = defaultdict(int)
     total = entries = 0
-    for name, runs in flow.multipliers.items():
-        if name not in laws:
+    for name, multipliers in flow.multipliers.items():
+        law = laws.get(name)
+        if law is None:
             raise ValueError(f"there is no law {name!a} for what it looks at")
-        law = laws[name]
-        for place, multiplier in _multipliers(name, runs, instants, law.first):
+        for place, multiplier in multipliers:
+            if not law.first <= place < len(instants):
+                accepted = f"{law.first}..{len(instants) - 1}"
+                raise ValueError(f"law {name!a} has no place {place}; accepted are {accepted}")
+            if multiplier < 0:
+                raise ValueError(f"law {name!a} has a multiplier {multiplier}; it is 0 or more")
             total += multiplier * law.limit(place)
             for count, at, value in law.entries(place):
                 excess[count, at] += multiplier * value
@@ -133,22 +138,6 @@ def _instants(flow: Flow) -> list[int] | None:
     if instants[-1] != flow.horizon or flow.horizon < 0:
         raise ValueError(f"its last instant is {instants[-1]}, not its horizon {flow.horizon}")
     return instants
-
-
-def _multipliers(
-    law: str, runs: Sequence[Run], instants: Sequence[int], first: int
-) -> Iterator[tuple[int, int]]:
-    """Yield the places of a law with their multipliers, each place at most once."""
-    for start, end, multiplier in runs:
-        if multiplier < 0:
-            raise ValueError(f"law {law!a} has a multiplier {multiplier}; 0 or more is right")
-        place, last = (bisect_left(instants, instant) for instant in (start, end))
-        for instant, found in ((start, place), (end, last)):
-            if not first <= found < len(instants) or instants[found] != instant:
-                raise ValueError(f"law {law!a} is not applied at {instant}, or out of order")
-        for each in range(place, last + 1):
-            yield each, multiplier
-        first = last + 1
 
 
 class _Flows:
@@ -234,7 +223,9 @@ class _Flows:
             if memory is not None:
                 yield f"memory {device}", memory
         for event, stage in self._doing:
+            yield f"number {stage}{event}", self._number(event, stage)
             device = self._problem.placement.device_of_stage[stage]
+            yield f"number {stage}{event}", self._number(event, stage)
             if self._target in (None, device):
                 yield f"done {stage}{event}", self._done(event, stage)
 
@@ -350,6 +341,21 @@ class _Flows:
                 yield count, self._over(count, place), -(kind.frees // grain)
 
         return _Law(1, lambda _: room // grain, entries)
+
+    def _number(self, event: str, stage: int) -> _Law:
+        """Each event happens once for each microbatch, whichever kinds of block do it."""
+        number = len(self._problem.microbatches_of_stage(stage))
+        doing = self._doing[event, stage]
+        return _Law(1, lambda _: number, lambda place: ((count, place, 1) for count in doing))
+
+    def _number(self, event: str, stage: int) -> _Law:
+        """Each event happens once for each microbatch, whichever kinds of block do it."""
+        number = len(self._problem.microbatches_of_stage(stage))
+        return _Law(
+            1,
+            lambda _: number,
+            lambda place: [(count, place, 1) for count in self._doing[event, stage]],
+        )
 
     def _done(self, event: str, stage: int) -> _Law:
         """All is done by the horizon, for the makespan with what must follow on other devices."""
