@@ -1,0 +1,96 @@
+"""Solve random problems whose stages cost unequally much, and say how far each is proven.
+
+F, I and W of every stage are 10, 12 and 8 times a random factor within the spread, in steps of a
+hundredth; a transfer takes 1; memory is a limit in microbatches of a stage, as a multiple of the
+devices' number; the objective is the span. The same arguments give the same problems.
+
+    python benchmarks/unequal.py --time-limit 60 --workers 2 [--seeds 2] [--devices 4 8 16]
+
+prints a table row per problem, in Markdown, and a summary. `--large` takes the fixed large
+problems instead: 16, 32 and 64 devices, equal stages and stages within a tenth.
+"""
+
+import argparse
+import random
+from collections.abc import Iterator
+
+import bubbleproof as bp
+
+LIMITS = (1.0, 1.5, 2.5)
+LARGE = ((16, 64), (32, 128), (64, 512))
+
+
+def unequal(
+    devices: int, microbatches: int, *, spread: float, limit: float, seed: int
+) -> bp.Problem:
+    """Return a linear problem with random costs within a spread."""
+    rng = random.Random(f"{devices} {microbatches} {spread} {seed}")
+
+    def costs(mean: int) -> list[float]:
+        return [round(mean * rng.uniform(1 - spread, 1 + spread), 2) for _ in range(devices)]
+
+    return bp.Problem(
+        devices=devices,
+        placement="linear",
+        microbatches=microbatches,
+        cost={"F": costs(10), "I": costs(12), "W": costs(8), "transfer": 1},
+        memory={"F": 2, "I": -1, "W": -1, "limit": int(2 * limit * devices)},
+        objective="span",
+        name=f"p{devices}-n{microbatches}-{100 * spread:.0f}%-{limit}x-{seed}",
+    )
+
+
+def random_problems(devices: list[int], seeds: int) -> Iterator[bp.Problem]:
+    """Yield the random problems."""
+    for p in devices:
+        for microbatches in (2 * p, 4 * p):
+            for spread in (0.1, 0.3):
+                for limit in LIMITS:
+                    for seed in range(seeds):
+                        yield unequal(p, microbatches, spread=spread, limit=limit, seed=seed)
+
+
+def large_problems() -> Iterator[bp.Problem]:
+    """Yield the large problems."""
+    for devices, microbatches in LARGE:
+        for spread in (0.0, 0.1):
+            for limit in (1.0, 1.5, 2.0):
+                yield unequal(devices, microbatches, spread=spread, limit=limit, seed=0)
+
+
+def main() -> None:
+    """Print the table and the summary."""
+    parser = argparse.ArgumentParser(description="Solve problems with unequal stages.")
+    parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--devices", type=int, nargs="+", default=[4, 8, 16])
+    parser.add_argument("--large", action="store_true", help="the fixed large problems")
+    options = parser.parse_args()
+    problems = (
+        large_problems() if options.large else random_problems(options.devices, options.seeds)
+    )
+    print("| problem | span | bound | gap % | status | source | s |")
+    print("|---|---|---|---|---|---|---|")
+    gaps: list[float] = []
+    optimal = 0
+    for problem in problems:
+        result = bp.solve(problem, time_limit_s=options.time_limit, workers=options.workers)
+        report = bp.verify(result.schedule)
+        if not report.valid:
+            raise SystemExit(f"{problem.name}: invalid, {report.violations[0].message}")
+        gaps.append(100 * result.gap)
+        optimal += result.status == "optimal"
+        print(
+            f"| {problem.name} | {result.objective} | {result.bound} | {gaps[-1]:.2f} "
+            f"| {result.status} | {result.source.split(' (')[0]} | {result.seconds:.1f} |",
+            flush=True,
+        )
+    print(
+        f"\n{len(gaps)} problems: {optimal} proven optimal, "
+        f"mean gap {sum(gaps) / len(gaps):.2f} %, largest {max(gaps):.2f} %"
+    )
+
+
+if __name__ == "__main__":
+    main()
