@@ -134,10 +134,10 @@ def solved_summary(solved: Solved, verdict: EveryN) -> RenderableType:
         Text(f"  {solved.bound.text}"),
         Text(f"gap for very many microbatches: {solved.gap:.2%}"),
     ]
-    for step, ticks in solved.none_below:
+    for step, ticks in solved.too_short:
         each = f"{step} microbatch{'es' if step > 1 else ''} of each chain"
         lines.append(
-            Text(f"no kernel with {each} repeats faster than every {problem.time(ticks)}{unit}")
+            Text(f"every kernel with {each} takes more than {problem.time(ticks)}{unit} to repeat")
         )
     return Group(*lines, "", summary(verdict, solved.periodic))
 
@@ -161,7 +161,7 @@ def solved_answer(solved: Solved, verdict: EveryN) -> Json:
         },
         "gap": solved.gap,
         "kernel": [list(map(str, row)) for row in periodic.kernel],
-        "no_kernel_below": {str(step): problem.time(ticks) for step, ticks in solved.none_below},
+        "kernel_longer_than": {str(step): problem.time(ticks) for step, ticks in solved.too_short},
         "seconds": round(solved.seconds, 3),
         "source": periodic.source,
         "valid": verdict.valid,

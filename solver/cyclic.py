@@ -10,9 +10,9 @@ when it is made longer (start + d x floor(start / T) has the period T + d). And 
 for its input may be taken to be shorter than T: else all that follows can come one period sooner,
 which holds no more memory; so the q's are bounded.
 
-Simplifications: no overlapped pairs; where the backward is free, all ops run in one form; an op
-that takes no time is not kept from starting within another, so that the rows of a kernel with
-such ops may need longer than its period.
+Simplifications: no overlapped pairs, and all backwards in one form; so where pairs or both forms
+are allowed, a refusal proves nothing. An op that takes no time is not kept from starting within
+another, so that the rows of a kernel with such ops may need longer than its period.
 """
 
 from collections.abc import Iterator
@@ -31,6 +31,7 @@ from bubbleproof.schedules.problem import Problem
 from bubbleproof.solver.flat import Flat, Kernel
 from bubbleproof.solver.limits import room
 from bubbleproof.solver.modulo import greedy_starts
+from bubbleproof.solver.scale import may_pair
 from bubbleproof.solver.times import LeastTimes
 
 _FIRST_SHARE = 0.2
@@ -57,12 +58,13 @@ class Outcome:
     ----------
     kernel
         The one with the least period, None where none was found that is short enough.
-    least
-        No kernel with as many microbatches a period has a shorter one, in ticks.
+    too_short
+        No kernel with as many microbatches a period repeats in this time or less, in ticks, even if
+        the time between its copies is a fraction or differs.
     """
 
     kernel: Kernel | None
-    least: int
+    too_short: int
 
 
 def least_period(problem: Problem) -> Fraction:
@@ -72,9 +74,11 @@ def least_period(problem: Problem) -> Fraction:
     round holds of its memory x time, by Little's law: the average of what is held is at most the
     limit.
     """
-    times = LeastTimes(problem)
+    once = LeastTimes(problem)
+    twice = LeastTimes(replace(problem, microbatches=tuple(2 * n for n in problem.microbatches)))
+    # The work that a further round adds: unlike in the first, all its F's may be in pairs.
     return max(
-        max(Fraction(times.least_work(device)), _area(times, device))
+        max(Fraction(twice.least_work(device) - once.least_work(device)), _area(once, device))
         for device in range(problem.devices)
     )
 
@@ -112,7 +116,9 @@ def find_kernel(
     deadline = monotonic() + time_limit_s
     fused = _fused(problem)
     unit = _unit(problem)
-    proven = low = max(1, ceil(least_period(problem) / unit))
+    least = least_period(problem)
+    too_short = ceil(least) - 1
+    first = low = max(1, ceil(least / unit))
     high = (_whole_way(problem) if most is None else most) // unit
     best = _greedy(problem, low, high, unit=unit, fused=fused, deadline=deadline)
     if best is not None:
@@ -120,23 +126,24 @@ def find_kernel(
     trial = low
     while low <= high and monotonic() < deadline:
         model = _Modulo(problem, period=trial, unit=unit, fused=fused)
-        share = _FIRST_SHARE if trial == proven else _TRIAL_SHARE
+        share = _FIRST_SHARE if trial == first else _TRIAL_SHARE
         limit_s = share * (deadline - monotonic())
         found = model.first(limit_s, workers=workers, seed=seed)
         if isinstance(found, dict):
             best, high = (trial, found), trial - 1
         else:
             low = trial + 1
-            if found is Verdict.NONE:
-                proven = low
+            if found is Verdict.NONE and _all_kernels(problem):
+                # With a period in between, rounded starts would make one of this many units.
+                too_short = max(too_short, trial * unit)
         trial = (low + high) // 2
     if best is None:
-        return Outcome(None, proven * unit)
+        return Outcome(None, too_short)
     period, start = best
     model = _Modulo(problem, period=period, unit=unit, fused=fused)
     start = model.settled(start, deadline - monotonic(), workers=workers, seed=seed)
     ticks = {op: begin * unit for op, begin in start.items()}
-    return Outcome(Kernel(problem, period * unit, ticks), min(proven, period) * unit)
+    return Outcome(Kernel(problem, period * unit, ticks), too_short)
 
 
 def _greedy(
@@ -170,6 +177,11 @@ def _fused(problem: Problem) -> bool:
     cost, backward = problem.cost, problem.backward
     faster = sum(cost.B) < sum(cost.I) + sum(cost.W)
     return backward is Backward.FUSED or (backward is Backward.FREE and faster)
+
+
+def _all_kernels(problem: Problem) -> bool:
+    """Whether the model leaves no kernel out."""
+    return problem.backward is not Backward.FREE and not may_pair(problem)
 
 
 def _whole_way(problem: Problem) -> int:

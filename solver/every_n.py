@@ -30,9 +30,9 @@ class EveryN:
         The schedule and its times.
     bound
         What no schedule for as many microbatches stays below.
-    none_below
-        For a number of microbatches of each chain in a kernel: no kernel of as many has a period
-        below this, in ticks, as CP-SAT has found.
+    too_short
+        For a number of microbatches of each chain in a kernel: no kernel of as many repeats in this
+        time or less, in ticks, as CP-SAT has found.
     seconds
         Wall time of the search.
     interrupted
@@ -43,7 +43,7 @@ class EveryN:
 
     pace: Pace
     bound: Line
-    none_below: tuple[tuple[int, int], ...]
+    too_short: tuple[tuple[int, int], ...]
     seconds: float
     interrupted: bool = False
     cut: bool | None = None
@@ -131,7 +131,7 @@ def solve_every_n(
     return EveryN(
         pace=kernels.pace,
         bound=line,
-        none_below=tuple(sorted(kernels.none_below.items())),
+        too_short=tuple(sorted(kernels.too_short.items())),
         seconds=monotonic() - began,
         interrupted=interrupted,
         cut=answer.cut,

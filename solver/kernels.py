@@ -78,8 +78,8 @@ class Kernels:
     def __init__(self, problem: Problem, *, rounds: int | None, line: Line) -> None:
         self._problem, self._rounds, self._line = problem, rounds, line
         self.best: Pace | None = None
-        self.none_below: dict[int, int] = {}
-        """For a number of microbatches a period the ticks that no kernel of as many goes below."""
+        self.too_short: dict[int, int] = {}
+        """For a number of microbatches a period the ticks that no kernel of as many repeats in."""
 
     @property
     def pace(self) -> Pace:
@@ -140,7 +140,8 @@ class Kernels:
                 workers=workers,
                 seed=seed,
             )
-            self.none_below[step] = outcome.least
+            if outcome.too_short > 0:
+                self.too_short[step] = outcome.too_short
             if outcome.kernel is not None:
                 self._take(outcome.kernel.periodic(problem), deadline)
 

@@ -71,7 +71,46 @@ def test_v_without_a_bubble_in_its_kernel_needs_what_v_min_holds(
     )
     outcome = find_kernel(problem, most=6, time_limit_s=60, workers=1, seed=0)
     assert (outcome.kernel and outcome.kernel.period) == period
-    assert outcome.least == (period or 7)
+    assert outcome.too_short == (period or 7) - 1
+
+
+def test_no_kernel_is_said_to_be_slower_than_its_order_repeats() -> None:
+    """Three microbatches within a way of 100: every 100 / 3 on average, though all times are tens.
+
+    No whole number of tens between 30, in which one device works, and 40 is a period.
+    """
+    problem = bp.Problem(
+        devices=2,
+        microbatches=1,
+        cost={"F": 10, "B": 20, "transfer": 20},
+        memory={"F": 1, "B": -1, "limit": [3, None]},
+        backward="fused",
+    )
+    outcome = find_kernel(problem, most=None, time_limit_s=10, workers=1, seed=0)
+    assert outcome.kernel is not None
+    assert outcome.kernel.period == 40
+    pace = pace_of(outcome.kernel.periodic(problem))
+    assert pace is not None
+    assert pace.per_round == Fraction(100, 3)
+    assert outcome.too_short == 33
+
+
+@pytest.mark.parametrize(
+    ("words", "pace"),
+    [
+        ({"cost": {"F": 10, "B": 20, "pair": 20}, "backward": "fused"}, 20),
+        ({"cost": {"F": 10, "I": [20, 5], "W": [20, 5], "B": [15, 30]}, "backward": "free"}, 25),
+    ],
+)
+def test_a_refused_period_proves_nothing_where_other_kernels_are_possible(
+    words: dict[str, object], pace: int
+) -> None:
+    """Pairs, or one stage's backwards fused and the other's split, repeat faster."""
+    problem = bp.Problem(devices=2, microbatches=2, **words)  # pyright: ignore[reportArgumentType]
+    outcome = find_kernel(problem, most=None, time_limit_s=10, workers=1, seed=0)
+    assert outcome.kernel is not None
+    assert outcome.kernel.period > 2 * pace
+    assert outcome.too_short < 2 * pace == least_period(problem)
 
 
 @settings(max_examples=25)
@@ -83,10 +122,10 @@ def test_a_kernel_repeated_is_valid_for_any_number(seed: int, step: int) -> None
         return
     one_period = replace(problem, microbatches=(step,) * len(problem.microbatches))
     outcome = find_kernel(one_period, most=None, time_limit_s=0.5, workers=1, seed=0)
-    assert least_period(one_period) <= max(1, outcome.least)
+    assert least_period(one_period) <= outcome.too_short + 1
     if outcome.kernel is None:
         return
-    assert outcome.least <= outcome.kernel.period
+    assert outcome.too_short < max(1, outcome.kernel.period)
     if all(min(problem.cost.of(kind)) > 0 for kind in bp.OpKind):
         verdict = verify_every_n(outcome.kernel.periodic(problem))
         assert verdict.valid, verdict.report.violations
