@@ -20,6 +20,7 @@ from bubbleproof.schedules.simulate import Timeline
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.comparison import compare_families
 from bubbleproof.solver.levels import Levels
+from bubbleproof.solver.limits import within_limits
 from bubbleproof.solver.long import is_long
 from bubbleproof.solver.portfolio import solve
 from bubbleproof.solver.times import LeastTimes
@@ -134,11 +135,13 @@ class _Search:
         return self._began + self._time_limit_s - monotonic()
 
     def offer_families(self) -> None:
-        """Take every published family that applies."""
+        """Take every published family that applies and fits some level."""
         unlimited = self._scale.limited(self._levels[-1])
         published = [
             Published(candidate.name, self._offer(candidate.timeline), candidate.objective_ticks)
             for candidate in compare_families(unlimited).candidates
+            # A limit of 0 stays 0 at every level.
+            if within_limits(unlimited, candidate.timeline.schedule.rows)
         ]
         self._published = tuple(sorted(published, key=lambda p: (p.limit, p.objective_ticks)))
 

@@ -146,6 +146,27 @@ def test_a_limit_of_nothing_cannot_be_scaled() -> None:
         bp.frontier(replace(UNEVEN, memory=memory))
 
 
+def test_a_family_above_a_limit_of_nothing_is_no_point() -> None:
+    """Device 1 may run B's, which take no memory, and no I, which would; scaling does not help."""
+    problem = bp.Problem(
+        devices=2,
+        microbatches=3,
+        cost={"F": 1, "I": 1, "W": 1, "B": 9},
+        memory={
+            "F": [[1, 0], [0, 0]],
+            "I": [[0, 0], [3, 3]],
+            "W": [[0, 1], [0, 0]],
+            "B": [[0, 1], [0, 0]],
+            "limit": [3, 0],
+        },
+        backward="free",
+    )
+    found = bp.frontier(problem, time_limit_s=2, workers=1)
+    assert found.points
+    assert all(bp.verify(point.schedule).valid for point in found.points)
+    assert "zb_h1" not in {family.name for family in found.published}
+
+
 def test_too_many_sums_leave_evenly_spaced_levels() -> None:
     """Where amounts of many stages give too many sums, nothing is claimed between two levels."""
     amounts = [100_003, 70_001, 50_021, 30_011, 20_023, 10_007]
