@@ -13,9 +13,11 @@ takes to pass them. Time is a grid of instants: where the grid has no point, the
 on the side that makes a law weaker. A long middle can be left out of the grid, so that the program
 does not grow with the number of microbatches: there, each device is only held to be busy no longer
 than the middle is. With the span of a device as the objective, time counts from its first start,
-and what comes before it in the chain may have run before.
+and what comes before it in the chain may have run before. Where a problem is its own mirror image,
+a fluid may be averaged with its image, so one half of it is enough to know.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -31,6 +33,7 @@ from bubbleproof.schedules.quantity import LARGEST
 from bubbleproof.schedules.schedule import Bound, Flow
 from bubbleproof.solver.limits import room
 from bubbleproof.solver.linear import SCALE, Entries, Ints, LinearProgram, Stop
+from bubbleproof.solver.mirror import Mirror, mirror_of
 from bubbleproof.solver.times import LeastTimes
 
 MOST_COLUMNS = 30_000
@@ -44,6 +47,9 @@ _GOAL = 0.99
 
 _CLOSE = 0.0005
 """A bound this near to where its relaxation ends, as a part of the best, is not sharpened."""
+
+_OF_DEVICE = ("exclusive", "memory", "time", "busy at least", "busy at most")
+"""The laws of one device; the others are of stages."""
 
 _FINEST_STEPS = 12
 """Instants within the longest block where its times have no large common divisor."""
@@ -195,12 +201,39 @@ class Fluid:
         way = max(self.times.turnaround(chain[0]) for chain in problem.placement.chains if chain)
         self.points = max(4, int(2 * windows * way / (self.unit * self.step)))
         self.early = self._early()
+        self.mirror = self._mirror()
         placement = problem.placement
         self.chains = [
             [s for s in chain if placement.device_of_stage[s] in devices]
             for chain, microbatches in zip(placement.chains, problem.microbatches, strict=True)
             if microbatches
         ]
+        if self.mirror is not None:
+            del self.chains[1:]
+        self.stages = {s for chain in self.chains for s in chain}
+
+    def _mirror(self) -> Mirror | None:
+        """Return the mirror in which what is looked at is its own image."""
+        mirror = mirror_of(self.problem) if self.target is None else None
+        if mirror is None or {mirror.device[d] for d in self.devices} != set(self.devices):
+            return None
+        return mirror
+
+    def image(self, does: tuple[tuple[int, Event], ...]) -> tuple[tuple[int, Event], ...]:
+        """Return what the image of a kind does."""
+        if self.mirror is None:
+            return does
+        return tuple((self.mirror.stage[stage], event) for stage, event in does)
+
+    def law_image(self, law: str) -> str:
+        """Return the name of a law's image."""
+        mirror = self.mirror
+        if mirror is None:
+            return law
+        name, _, where = law.rpartition(" ")
+        if name in _OF_DEVICE:
+            return f"{name} {mirror.device[int(where)]}"
+        return re.sub(r"\d+", lambda stage: str(mirror.stage[int(stage[0])]), law)
 
     def _unit(self) -> int:
         """Return what divides every time of the problem, in ticks."""
@@ -231,7 +264,8 @@ class Fluid:
     def columns(self, horizon: int) -> int:
         """Return about how many columns the program up to a horizon in ticks has."""
         instants = horizon // self.unit // self.step + 1
-        return len(self.kinds) * min(self.points, instants)
+        halves = 1 if self.mirror is None else 2
+        return len(self.kinds) * min(self.points, instants) // halves
 
     def bounds(self, best: int, known: int, deadline: float, stop: Stop) -> Iterator[Bound]:
         """Yield better and better bounds above a known one, up to the best objective."""
@@ -318,7 +352,9 @@ class _Rows:
         self._row = np.arange(len(self._at), dtype=np.int64)
         self._kinds = fluid.kinds
         self._ticks = [kind.ticks // fluid.unit for kind in fluid.kinds]
-        self._curves = [self._lp.add_columns(self._most_started(kind)) for kind in fluid.kinds]
+        self._own: list[bool] = []
+        """For each kind whether it has columns of its own, not those of its image."""
+        self._curves = self._add_curves()
         self._doing: dict[tuple[int, Event], list[int]] = {}
         for index, kind in enumerate(fluid.kinds):
             for event in kind.does:
@@ -326,17 +362,41 @@ class _Rows:
 
     def program(self) -> tuple[LinearProgram, int]:
         """Return the program and what doing everything is worth."""
-        for kind, curve in zip(self._kinds, self._curves, strict=True):
+        for kind, curve, own in zip(self._kinds, self._curves, self._own, strict=True):
             rise = [self._entries(curve[:-1], 1), self._entries(curve[1:], -1)]
-            self._add(f"rising {kind.name}", rise, 0)
+            if own:
+                self._add(f"rising {kind.name}", rise, 0)
         for chain in self._fluid.chains:
             self._add_chain(chain)
+        self._add_numbers()
+        mirror = self._fluid.mirror
         for device in self._fluid.devices:
+            if mirror is not None and device > mirror.device[device]:
+                continue
             mine = [i for i, kind in enumerate(self._kinds) if kind.device == device]
             self._add_exclusion(device, mine)
             self._add_long_run(device, mine)
             self._add_memory(device, mine)
         return self._lp, self._reward()
+
+    def _add_curves(self) -> list[Ints]:
+        known: dict[tuple[tuple[int, Event], ...], Ints] = {}
+        for kind in self._kinds:
+            curve = known.get(self._fluid.image(kind.does))
+            self._own.append(curve is None)
+            if curve is None:
+                curve = self._lp.add_columns(self._most_started(kind))
+            known[kind.does] = curve
+        return [known[kind.does] for kind in self._kinds]
+
+    def _add_numbers(self) -> None:
+        """Each event happens once for each microbatch, whichever kinds of block do it."""
+        row, end = np.zeros(1, np.int64), self._row[-1:] + 1
+        for (stage, event), indices in self._doing.items():
+            if stage in self._fluid.stages and len(indices) > 1:
+                number = np.array([len(self._problem.microbatches_of_stage(stage))], np.int64)
+                entries = [(row, self._curves[i][-1:], row + 1) for i in indices]
+                self._add_at(f"number {stage}{event.value}", end, entries, number)
 
     def _most_started(self, kind: Kind) -> Ints:
         """Return how many blocks of a kind can have started by each instant, at most."""
@@ -492,6 +552,8 @@ class _Rows:
         for (stage, event), indices in self._doing.items():
             if fluid.target not in (None, self._kinds[indices[0]].device):
                 continue
+            if stage not in fluid.stages:
+                continue
             count = len(self._problem.microbatches_of_stage(stage))
             after, worth = 0, cost.F[stage]
             if event is Event.GRADIENT:
@@ -515,10 +577,13 @@ class _Rows:
         found = {law: ((end, worth * SCALE),) for law, worth in self._worth.items()}
         first = 0
         for law, places in self._laws:
+            # A law that is its own image stands for the two halves of what it is about.
+            twice = 1 + (fluid.mirror is not None and fluid.law_image(law) == law)
             values = multipliers[first : first + len(places)]
             pairs = zip(places.tolist(), values, strict=True)
-            found[law] = tuple((place, value) for place, value in pairs if value)
+            found[law] = tuple((place, twice * value) for place, value in pairs if value)
             first += len(places)
+        found |= {fluid.law_image(law): pairs for law, pairs in found.items()}
         return Flow(
             target=fluid.target,
             devices=fluid.devices,
