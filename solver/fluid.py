@@ -574,7 +574,9 @@ class _Rows:
         """Return what the multipliers of the program's rows prove."""
         fluid, horizon = self._fluid, self._horizon
         end = len(self._at)
-        found = {law: ((end, worth * SCALE),) for law, worth in self._worth.items()}
+        found: dict[str, tuple[tuple[int, int], ...]] = {
+            law: ((end, worth * SCALE),) for law, worth in self._worth.items()
+        }
         first = 0
         for law, places in self._laws:
             # A law that is its own image stands for the two halves of what it is about.

@@ -223,7 +223,6 @@ class _Flows:
             if memory is not None:
                 yield f"memory {device}", memory
         for event, stage in self._doing:
-            yield f"number {stage}{event}", self._number(event, stage)
             device = self._problem.placement.device_of_stage[stage]
             yield f"number {stage}{event}", self._number(event, stage)
             if self._target in (None, device):
@@ -341,12 +340,6 @@ class _Flows:
                 yield count, self._over(count, place), -(kind.frees // grain)
 
         return _Law(1, lambda _: room // grain, entries)
-
-    def _number(self, event: str, stage: int) -> _Law:
-        """Each event happens once for each microbatch, whichever kinds of block do it."""
-        number = len(self._problem.microbatches_of_stage(stage))
-        doing = self._doing[event, stage]
-        return _Law(1, lambda _: number, lambda place: ((count, place, 1) for count in doing))
 
     def _number(self, event: str, stage: int) -> _Law:
         """Each event happens once for each microbatch, whichever kinds of block do it."""
