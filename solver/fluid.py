@@ -155,7 +155,8 @@ def _fluids(problem: Problem, best: int) -> Iterator["Fluid"]:
 def _views(problem: Problem) -> Iterator[tuple[int | None, tuple[int, ...]]]:
     """Yield which device's span to bound, or None for the makespan, and which devices to look at.
 
-    A chain is held up most between its first device and the one that it reaches last.
+    A chain is held up most between its first device and the one that it reaches last; chains that
+    meet hold each other up in the middle, too.
     """
     times = LeastTimes(problem)
     ends: list[int] = []
@@ -171,9 +172,21 @@ def _views(problem: Problem) -> Iterator[tuple[int | None, tuple[int, ...]]]:
         targets = tuple(dict.fromkeys((busiest, ends[0])))
     for target in targets:
         yield target, few
+    middle = tuple(dict.fromkeys((*few, *_crossings(problem))))
+    if len(everything) > len(middle) > len(few):
+        for target in targets:
+            yield target, middle
     if len(everything) > len(few):
         for target in targets:
             yield target, everything
+
+
+def _crossings(problem: Problem) -> Iterator[int]:
+    """Yield the devices on which chains are half way, where several meet."""
+    if len(problem.microbatches) > 1:
+        for chain in problem.placement.chains:
+            for place in ((len(chain) - 1) // 2, len(chain) // 2):
+                yield problem.placement.device_of_stage[chain[place]]
 
 
 class Fluid:

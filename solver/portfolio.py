@@ -16,13 +16,14 @@ from bubbleproof.schedules.periodic import unroll
 from bubbleproof.schedules.periodic_search import periodic_of
 from bubbleproof.schedules.problem import Objective, Problem, require_problem
 from bubbleproof.schedules.schedule import Bound, Schedule, Starts, Status
-from bubbleproof.schedules.simulate import earliest_starts, simulate
+from bubbleproof.schedules.simulate import DeadlockError, earliest_starts, simulate
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import list_schedule, one_by_one, policies
 from bubbleproof.solver.fluid import fluid_bounds
 from bubbleproof.solver.limits import shortages, within_limits
 from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.long import WRITING_S, is_long, solve_long
+from bubbleproof.solver.pairs import variants
 from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.reproducible import solve_reproducibly
 from bubbleproof.solver.result import Form, NoScheduleError, Progress, Result
@@ -40,6 +41,7 @@ _LISTING_SHARE = 0.2
 _TUNING_SHARE = 0.25
 _TUNING_SHARE_ALONE = 0.6
 _TUNING_LEAST_S = 0.5
+_PAIRING_SHARE = 0.6
 _BOUNDING_SHARE = 0.15
 _COMPILING_SHARE = 0.6
 _FORM_SHARE = 0.2
@@ -61,6 +63,7 @@ def solve(
     start: Schedule | None = None,
     enough: int | None = None,
     deterministic: bool = False,
+    asymmetric: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Find the best schedule for a problem and prove how far it can be from the best of all.
@@ -87,6 +90,9 @@ def solve(
         Whether work is counted in place of time, so that the same problem, limit and seed give the
         same schedule on every run: see ``reproducible``. One thread; ``start`` and ``enough`` are
         not used.
+    asymmetric
+        Whether to search among all orders with pairs from the start where a problem is its own
+        mirror image. Else half of each order is searched first. Bounds hold for all orders.
     on_progress
         Called with each better schedule.
 
@@ -137,10 +143,12 @@ def solve(
         if start is not None:
             search.offer(start.rows, start.source, start.starts)
         search.try_families()
+        search.try_pairing()
         search.try_forms(threads, seed)
         search.try_lists()
         search.try_device_bounds()
         search.start_fluid_bounds()
+        search.try_paired(threads, seed, asymmetric=asymmetric)
         search.try_tuned(threads, seed)
         search.try_exact(threads, seed)
         search.wait_for_bounds()
@@ -271,6 +279,8 @@ class _Search:
         """
         if self._problem.backward is not Backward.FREE or self._closed:
             return
+        if may_pair(self._problem):
+            return  # A pair's backward is fused, while others gain from the split.
         for backward in (Backward.FUSED, Backward.SPLIT):
             left = self._deadline - monotonic()
             if left < _TUNING_LEAST_S:
@@ -306,6 +316,42 @@ class _Search:
             schedule = list_schedule(self._problem, policy, until)
             if schedule is not None and within_limits(self._problem, schedule.rows):
                 self.offer(schedule.rows, schedule.source)
+
+    def try_pairing(self) -> None:
+        """Where pairs may help, pair what stands together in the best order, and let W's wait."""
+        if self._closed or not may_pair(self._problem) or not self._quick:
+            return
+        best = self._best or self._fallback()
+        for rows in variants(self._problem, best.rows):
+            if monotonic() > self._deadline:
+                return
+            self._offer_if_it_runs(rows, f"{best.source}, paired")
+
+    def _offer_if_it_runs(self, rows: tuple[Row, ...], source: str) -> None:
+        if within_limits(self._problem, rows):
+            try:
+                self.offer(rows, source)
+            except DeadlockError:
+                return  # What was paired led to what its partner waits for.
+
+    def try_paired(self, workers: int, seed: int, *, asymmetric: bool) -> None:
+        """Search among orders with pairs, near the best so far."""
+        left = self._deadline - monotonic()
+        if self._closed or left < _TUNING_LEAST_S or not may_pair(self._problem):
+            return
+        from bubbleproof.solver.pair_search import paired_orders
+
+        best = self._best or self._fallback()
+        rounds = paired_orders(
+            self._problem,
+            best.rows,
+            workers=workers,
+            seed=seed,
+            target=self._proof[0].ticks,
+            asymmetric=asymmetric,
+        )
+        share = 1.0 if self._too_large else _PAIRING_SHARE
+        self._take_rounds(rounds, "search among orders with pairs", monotonic() + share * left)
 
     def try_device_bounds(self) -> None:
         """Bound the objective by the best order of single devices."""
