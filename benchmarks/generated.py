@@ -1,13 +1,14 @@
-"""Solve random problems whose stages cost unequally much, and say how far each is proven.
+"""Solve problems made by rule, and say how far each is proven.
 
-F, I and W of every stage are 10, 12 and 8 times a random factor within the spread, in steps of a
-hundredth; a transfer takes 1; memory is a limit in microbatches of a stage, as a multiple of the
-devices' number; the objective is the span. The same arguments give the same problems.
+unequal: linear, F, I and W of every stage 10, 12 and 8 times a random factor within the spread, in
+steps of a hundredth; a transfer takes 1; memory is a limit in microbatches of a stage, as a multiple
+of the number of devices; the objective is the span. The same arguments give the same problems.
+large: the same with 16, 32 and 64 devices, stages equal and within a tenth.
+small: up to 4 devices and 12 microbatches, every placement of two chunks per device, equal stages.
 
-    python benchmarks/unequal.py --time-limit 60 --workers 2 [--seeds 2] [--devices 4 8 16]
+    python benchmarks/generated.py unequal --time-limit 60 --workers 2
 
-prints a table row per problem, in Markdown, and a summary. `--large` takes the fixed large
-problems instead: 16, 32 and 64 devices, equal stages and stages within a tenth.
+prints a table row per problem, in Markdown, and a summary.
 """
 
 import argparse
@@ -58,9 +59,27 @@ def large_problems() -> Iterator[bp.Problem]:
                 yield unequal(devices, microbatches, spread=spread, limit=limit, seed=0)
 
 
+def small_problems(devices: list[int]) -> Iterator[bp.Problem]:
+    """Yield problems with two chunks per device that are to be proven."""
+    for p in devices:
+        for placement in ("v", "loop:2", "wave:2", "bidirectional"):
+            for microbatches in (p, 2 * p, 3 * p):
+                for limit in (0.75, 1.0, 1.5):
+                    yield bp.Problem(
+                        devices=p,
+                        placement=placement,
+                        microbatches=microbatches,
+                        cost={"F": 10, "I": 12, "W": 8, "transfer": 1},
+                        memory={"F": 2, "I": -1, "W": -1, "limit": max(4, int(4 * limit * p))},
+                        objective="span",
+                        name=f"p{p}-{placement}-n{microbatches}-{limit}x",
+                    )
+
+
 def main() -> None:
     """Print the table and the summary."""
-    parser = argparse.ArgumentParser(description="Solve problems with unequal stages.")
+    parser = argparse.ArgumentParser(description="Solve problems made by rule.")
+    parser.add_argument("kind", choices=["unequal", "large", "small"])
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=2)
