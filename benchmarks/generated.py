@@ -1,8 +1,9 @@
 """Solve problems made by rule, and say how far each is proven.
 
 unequal: linear, F, I and W of every stage 10, 12 and 8 times a random factor within the spread, in
-steps of a hundredth; a transfer takes 1; memory is a limit in microbatches of a stage, as a multiple
-of the number of devices; the objective is the span. The same arguments give the same problems.
+steps of a hundredth; a transfer takes 1; memory is a limit in microbatches of a stage, as a
+multiple of the number of devices; the objective is the span. The same arguments give the same
+problems.
 large: the same with 16, 32 and 64 devices, stages equal and within a tenth.
 small: up to 4 devices and 12 microbatches, every placement of two chunks per device, equal stages.
 
@@ -83,12 +84,15 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--devices", type=int, nargs="+", default=[4, 8, 16])
-    parser.add_argument("--large", action="store_true", help="the fixed large problems")
+    parser.add_argument("--devices", type=int, nargs="+")
     options = parser.parse_args()
-    problems = (
-        large_problems() if options.large else random_problems(options.devices, options.seeds)
-    )
+    match options.kind:
+        case "small":
+            problems = small_problems(options.devices or [2, 3, 4])
+        case "large":
+            problems = large_problems()
+        case _:
+            problems = random_problems(options.devices or [4, 8, 16], options.seeds)
     print("| problem | span | bound | gap % | status | source | s |")
     print("|---|---|---|---|---|---|---|")
     gaps: list[float] = []
