@@ -18,7 +18,7 @@ from bubbleproof.schedules.components import (
 )
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.problem import Problem
-from bubbleproof.schedules.streams import Component
+from bubbleproof.schedules.streams import Component, require_components
 
 KINDS = (OpKind.FORWARD, OpKind.BACKWARD_INPUT, OpKind.BACKWARD_WEIGHT)
 """The ops that components belong to."""
@@ -27,26 +27,9 @@ _ORDER_IN_LAYER = {part: index for index, part in enumerate(BACKWARD_INPUT)}
 _BEFORE = {weight: part for part, weight in WEIGHT_AFTER.items()}
 
 
-def components_of(problem: Problem) -> Components:
-    """Return the components of a problem.
-
-    Raises
-    ------
-    ValueError
-        If its cost has none.
-    """
-    components = problem.cost.components
-    if components is None:
-        raise ValueError(
-            "cost.components is missing; streams need what F, I and W consist of, "
-            'as {"attn_F": 4, "mlp_F": 5, ...}'
-        )
-    return components
-
-
 def instances(problem: Problem) -> Iterator[Component]:
     """Yield all components that a problem's schedules run, stage by stage."""
-    components = components_of(problem)
+    components = require_components(problem)
     for stage in range(problem.stages):
         for kind in KINDS:
             for part, layer in components.places(stage, kind):
@@ -79,7 +62,7 @@ def inputs_of_stage(
     problem: Problem, stage: int
 ) -> dict[Place, tuple[tuple[int, Place, int], ...]]:
     """Return for each place of a stage what it waits for: stage, place, and lag in ticks."""
-    components = components_of(problem)
+    components = require_components(problem)
     placement = problem.placement
     previous, following = placement.previous[stage], placement.following[stage]
     of_forward: list[tuple[int, Place, int]] = []

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bubbleproof.schedules.components import Part, Stream
+from bubbleproof.schedules.components import Components, Part, Stream
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.schedule import Status
@@ -13,9 +13,10 @@ from bubbleproof.schedules.schedule import Status
 
 @dataclass(frozen=True, slots=True, order=True)
 class Component:
-    """One part of one layer of a stage on one microbatch; prints as ``2attn_F0``, or with its
-    layer, where that is not the first, as ``2attn_F0@1``.
-    """  # noqa: D205
+    """One part of one layer of a stage on one microbatch; prints as ``2attn_F0``.
+
+    Behind the first layer of the stage with the layer: ``2attn_F0@1``.
+    """
 
     stage: int
     part: Part
@@ -57,9 +58,9 @@ class StreamSchedule:
         The makespan and the proven bound on it in ticks, where they are known.
     status
         What is proven; None where nothing was asked.
-    mirrored
-        Whether the bound holds only for schedules in which both directions of a bidirectional
-        placement mirror each other.
+    mirrored_bound
+        A bound, in ticks, that holds only for schedules in which both directions of a
+        bidirectional placement mirror each other; None where there is none beyond ``bound``.
     """
 
     problem: Problem
@@ -69,7 +70,7 @@ class StreamSchedule:
     objective: int | None = None
     bound: int | None = None
     status: Status | None = None
-    mirrored: bool = False
+    mirrored_bound: int | None = None
 
     def __str__(self) -> str:
         """One line of components per stream."""
@@ -94,6 +95,23 @@ def parse_component(text: str) -> Component:
     return Component(int(stage), Part(part), int(microbatch), int(layer or 0))
 
 
+def require_components(problem: Problem) -> Components:
+    """Return the components of a problem.
+
+    Raises
+    ------
+    ValueError
+        If its cost has none.
+    """
+    components = problem.cost.components
+    if components is None:
+        raise ValueError(
+            "cost.components is missing; streams need what F, I and W consist of, "
+            'as {"attn_F": 4, "mlp_F": 5, ...}'
+        )
+    return components
+
+
 def require_stream_rows(problem: Problem, rows: Sequence[Sequence[object]]) -> None:
     """Refuse rows that are not two for each device, or a problem without components.
 
@@ -102,11 +120,7 @@ def require_stream_rows(problem: Problem, rows: Sequence[Sequence[object]]) -> N
     ValueError
         With what is missing.
     """
-    if problem.cost.components is None:
-        raise ValueError(
-            "cost.components is missing; streams need what F, I and W consist of, "
-            'as {"attn_F": 4, "mlp_F": 5, ...}'
-        )
+    require_components(problem)
     if len(rows) != problem.devices:
         raise ValueError(
             f"rows: {len(rows)} devices where the problem has {problem.devices}; "

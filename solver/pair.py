@@ -13,6 +13,7 @@ from bubbleproof.schedules.components import Components, Part, Place, Stream
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.stream_graph import within
+from bubbleproof.schedules.streams import require_components
 from bubbleproof.solver.shop import Load, Shop, Task, in_turn, load_bound, makespan_of, solve_shop
 
 PUBLISHED = (
@@ -121,6 +122,23 @@ def best_order(
     return _order(forward, backward, places, shop, solved.starts, searched=solved.bound)
 
 
+def block_order(
+    components: Components, *, forward: int | None = None, backward: int | None = None
+) -> BlockOrder:
+    """Return the best order of a block, searched once for all stages with the same times."""
+    stages = [stage for stage in (forward, backward) if stage is not None]
+    own = Components(
+        tuple(components.layers[stage] for stage in stages),
+        tuple(tuple(times[stage] for stage in stages) for times in components.times),
+    )
+    order = best_order(
+        own,
+        forward=None if forward is None else 0,
+        backward=None if backward is None else len(stages) - 1,
+    )
+    return replace(order, forward=forward, backward=backward)
+
+
 def with_block_costs(problem: Problem) -> Problem:
     """Return a problem whose blocks take what their components' best orders take.
 
@@ -128,41 +146,47 @@ def with_block_costs(problem: Problem) -> Problem:
     that any of its pairs takes, where the backward may be a B and no pair cost is given; and B
     where it is I + W. Any other problem is returned as it is.
     """
-    components = problem.cost.components
+    cost, components = problem.cost, problem.cost.components
     if components is None or not problem.backward.allows(OpKind.BACKWARD):
         return problem
-    cost = problem.cost
     both = tuple(i + w for i, w in zip(cost.I, cost.W, strict=True))
     if both == cost.B:
-        fused = tuple(
-            min(_alike(components, None, stage).ticks, serial) for stage, serial in enumerate(both)
-        )
-        cost = replace(cost, B=fused)
+        fused = _fused(components)
+        cost = replace(cost, B=tuple(min(b, i) for b, i in zip(fused, both, strict=True)))
     if not any(ticks is not None for ticks in cost.pair):
-        cost = replace(
-            cost,
-            pair=tuple(
-                max(
-                    (_alike(components, f, b).ticks for f in stages for b in stages),
-                    default=None,
-                )
-                for stages in problem.placement.stages_of_device
-            ),
-        )
+        cost = replace(cost, pair=_paired(problem, components))
     return replace(problem, cost=cost)
 
 
-def _alike(components: Components, forward: int | None, backward: int | None) -> BlockOrder:
-    """Return the best order of a block, searched once for all stages with the same times."""
-    stages = [stage for stage in (forward, backward) if stage is not None]
-    own = Components(
-        tuple(components.layers[stage] for stage in stages),
-        tuple(tuple(times[stage] for stage in stages) for times in components.times),
+def with_component_costs(problem: Problem) -> Problem:
+    """Return a problem whose blocks all take what their components take, whatever was given."""
+    components = require_components(problem)
+    stages = range(problem.stages)
+    return replace(
+        problem,
+        cost=replace(
+            problem.cost,
+            F=tuple(components.ticks(stage, OpKind.FORWARD) for stage in stages),
+            I=tuple(components.ticks(stage, OpKind.BACKWARD_INPUT) for stage in stages),
+            W=tuple(components.ticks(stage, OpKind.BACKWARD_WEIGHT) for stage in stages),
+            B=_fused(components),
+            pair=_paired(problem, components),
+        ),
     )
-    return best_order(
-        own,
-        forward=None if forward is None else 0,
-        backward=None if backward is None else len(stages) - 1,
+
+
+def _fused(components: Components) -> tuple[int, ...]:
+    stages = range(len(components.layers))
+    return tuple(block_order(components, backward=stage).ticks for stage in stages)
+
+
+def _paired(problem: Problem, components: Components) -> tuple[int | None, ...]:
+    return tuple(
+        max(
+            (block_order(components, forward=f, backward=b).ticks for f in stages for b in stages),
+            default=None,
+        )
+        for stages in problem.placement.stages_of_device
     )
 
 

@@ -4,8 +4,10 @@ A task runs on one machine without a break; it waits for the ends of others plus
 cumulative constraint over holds, from when the first of some tasks starts until others have ended.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil, gcd
 
 from ortools.sat.python import cp_model
@@ -57,6 +59,21 @@ class Shop:
     tasks: tuple[Task, ...]
     holds: tuple[Hold, ...] = ()
     limits: tuple[int | None, ...] = ()
+
+    def fits(self, starts: Sequence[int]) -> bool:
+        """Whether what is held stays within the limits."""
+        for device, limit in enumerate(self.limits):
+            changes: list[tuple[int, int]] = []
+            for hold in self.holds:
+                if limit is not None and hold.device == device:
+                    begin = min(starts[i] for i in hold.first)
+                    end = max(starts[i] + self.tasks[i].ticks for i in hold.last)
+                    changes += ((begin, hold.amount), (end, -hold.amount))
+            # What ends at an instant frees before what starts then allocates.
+            held = accumulate(change for _, change in sorted(changes))
+            if limit is not None and max(held, default=0) > limit:
+                return False
+        return True
 
     def heads(self) -> list[int]:
         """Return for each task the least time from the start of all to its start."""
@@ -165,9 +182,10 @@ def solve_shop(
     seed: int = 0,
     least: int = 0,
     on_starts: Callable[[tuple[int, ...]], None] | None = None,
-    fixed: Iterable[tuple[int, int]] = (),
 ) -> Solved:
     """Return the best starts found within a time and what is proven of them.
+
+    Ctrl-C ends the search; what was found so far has been told.
 
     Parameters
     ----------
@@ -181,9 +199,6 @@ def solve_shop(
         A bound that is known, in ticks.
     on_starts
         Is told every better starts.
-    fixed
-        Pairs of tasks of which the second is to start after the first has ended; the bound then
-        holds for these orders only.
 
     Raises
     ------
@@ -205,8 +220,6 @@ def solve_shop(
     for index, task in enumerate(tasks):
         for before, lag in task.after:
             model.add(starts[index] >= starts[before] + ticks[before] + lag // unit)
-    for before, behind in fixed:
-        model.add(starts[behind] >= starts[before] + ticks[before])
     machines: dict[int, list[cp_model.IntervalVar]] = {}
     for task, start, t in zip(tasks, starts, ticks, strict=True):
         interval = model.new_fixed_size_interval_var(start, t, "")
@@ -226,7 +239,14 @@ def solve_shop(
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = seed
     solver.parameters.catch_sigint_signal = False
-    status = solver.solve(model, _Reporter(starts, unit, on_starts))
+    with ThreadPoolExecutor(1) as pool:
+        # In a thread of its own, so that Ctrl-C reaches this one.
+        running = pool.submit(solver.solve, model, _Reporter(starts, unit, on_starts))
+        try:
+            status = running.result()
+        except KeyboardInterrupt:
+            solver.stop_search()
+            raise
     if status in (cp_model.MODEL_INVALID, cp_model.INFEASIBLE):
         raise AssertionError(f"the model refuses the starts that it was given: {model.validate()}")
     bound = max(least, ceil(solver.best_objective_bound - 1e-6) * unit)

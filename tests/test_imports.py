@@ -14,6 +14,7 @@ DATA = {
     "program",
     "quantity",
     "schedule",
+    "streams",
     "words",
 }
 
