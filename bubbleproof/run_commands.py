@@ -99,6 +99,9 @@ def profile(
 
     if not sources:
         raise Refusal("profile of what? PATH:callable of a model, or traces of torch.profiler")
+    for source in sources:
+        if source.endswith(".py"):
+            raise Refusal(f"{source}: add what in it makes the model, as {source}:build")
     model = sources[0] if len(sources) == 1 else ""
     if ":" not in model or Path(model).is_file():
         return running.profile_traces(

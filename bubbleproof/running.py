@@ -189,8 +189,8 @@ def _require_processes(devices: int) -> None:
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes != devices:
         raise ValueError(
-            f"{processes} processes for a schedule of {devices} devices; start it with "
-            f"torchrun --nproc-per-node {devices} -m bubbleproof run"
+            f"a schedule of {devices} devices needs as many processes, not {processes}; start it "
+            f"with torchrun --nproc-per-node {devices} -m bubbleproof run"
         )
 
 

@@ -10,6 +10,7 @@ from bubbleproof import report
 from bubbleproof.answers import Json
 from bubbleproof.chart import chart
 from bubbleproof.schedules.deviation import Deviation, deviation
+from bubbleproof.schedules.intervals import UNIT_NS
 from bubbleproof.schedules.profile import Profile
 from bubbleproof.schedules.quantity import in_unit
 from bubbleproof.schedules.run import Run
@@ -73,6 +74,9 @@ def summary(ran: Run) -> RenderableType:
     per_unit = ran.steps[step].ticks_per_unit
     makespans = [_number(ticks / per_unit) for ticks in sorted(ran.makespans_ns)]
     facts = Table.grid(padding=(0, 2))
+    if UNIT_NS.get(unit) != per_unit:
+        clock = f"{_number(per_unit / UNIT_NS['ms'])} ms of the clock"
+        facts.add_row(Text("unit", style="bold"), f"1 {unit or 'unit'} of the problem: {clock}")
     for name, value in (
         ("steps", f"{len(makespans)} after one that is not measured"),
         ("makespans", f"{', '.join(makespans)} {unit}".rstrip()),

@@ -4,7 +4,8 @@
 
 A process in which a step raises says so in the store that the processes met in, and leaves. Those
 that wait for its messages then find their connections closed (gloo), and name its error as the one
-that led to theirs; with NCCL they wait until the launcher ends them. ``torchrun`` and
+that led to theirs, or that a process ended without a word, as one does that is killed; with NCCL
+they wait until the launcher ends them. ``torchrun`` and
 ``torch.multiprocessing.spawn`` end all processes as soon as one fails. A process that catches the
 error and stays keeps the others waiting for the ``timeout`` of ``init_process_group``.
 """
@@ -12,6 +13,9 @@ error and stays keeps the others waiting for the ``timeout`` of ``init_process_g
 from torch import distributed as dist
 
 _KEY = "bubbleproof/failed"
+
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
+"""What gloo says where the process at the other end is gone."""
 
 
 class PeerError(RuntimeError):
@@ -24,15 +28,19 @@ def first_failure(error: Exception) -> str | None:
     Returns
     -------
     str or None
-        Rank and error of the process that failed first; None where it is this one, or where the
-        process that held the store is gone.
+        Rank and error of the process that failed first, or that one ended without a word; None
+        where it is this one, or where the process that held the store is gone.
     """
     root: BaseException = error
     while root.__cause__ is not None:
         root = root.__cause__
     own = f"rank {dist.get_rank()}: {type(root).__name__}: {root}"
     try:
-        first = dist.distributed_c10d._get_default_store().compare_set(_KEY, "", own)
+        store = dist.distributed_c10d._get_default_store()
+        # A connection is lost since another process failed, which had its say before it went.
+        if any(words in str(root) for words in _LOST) and not store.check([_KEY]):
+            return "a process ended without a word; the launcher knows which, and its status"
+        first = store.compare_set(_KEY, "", own)
     except dist.DistError:
         return None
     return None if first.decode() == own else first.decode()

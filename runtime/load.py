@@ -18,7 +18,7 @@ from bubbleproof.runtime import replicas
 from bubbleproof.runtime.agree import all_or_none, everywhere
 from bubbleproof.runtime.data_parallel import follow_program
 from bubbleproof.runtime.executor import Executor, Loss, Overlap
-from bubbleproof.runtime.stage import Live, Recorder, Stage
+from bubbleproof.runtime.stage import Live, Recorder, Stage, require_module
 from bubbleproof.runtime.step import Runtime
 from bubbleproof.runtime.version import INSTALLED, require_backend
 from bubbleproof.schedules.files import AnyPath
@@ -244,12 +244,12 @@ def _by_stage(
                 f"stage_modules: rank {rank} has stages {own}, "
                 f"but was given {', '.join(map(str, sorted(given))) or 'none'}"
             )
-        return {stage: given[stage] for stage in stages}
+        return {stage: require_module(given[stage], stage) for stage in stages}
     if len(given) != len(stages):
         raise ValueError(
             f"stage_modules: rank {rank} has stages {own}, but was given {len(given)} modules"
         )
-    return dict(zip(stages, given, strict=True))
+    return {stage: require_module(each, stage) for stage, each in zip(stages, given, strict=True)}
 
 
 def _device_of(modules: Mapping[int, Module]) -> torch.device:

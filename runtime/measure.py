@@ -28,6 +28,7 @@ from bubbleproof.runtime.agree import everywhere
 from bubbleproof.runtime.bytes import allocated, size_bytes, tensors_of
 from bubbleproof.runtime.microbatches import arguments_of, targets_of
 from bubbleproof.runtime.model import Model
+from bubbleproof.runtime.stage import require_module
 from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.problem import Problem
@@ -69,7 +70,7 @@ def measure(model: Model, problem: Problem, *, device: torch.device, rounds: int
     holders = placement.device_of_stage if processes > 1 else (0,) * placement.stages
     rank = dist.get_rank()
     modules = {
-        stage: model.stage(placement.replica_of[stage]).to(device)
+        stage: require_module(model.stage(placement.replica_of[stage]), stage).to(device)
         for stage, holder in enumerate(holders)
         if holder == rank
     }

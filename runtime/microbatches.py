@@ -5,6 +5,8 @@ from typing import TypeAlias
 
 from torch import Tensor
 
+from bubbleproof.runtime.bytes import tensors_of
+
 Inputs: TypeAlias = Tensor | tuple[Tensor, ...] | Sequence[Tensor | tuple[Tensor, ...]]
 """A batch: one tensor or a tuple of them, split along dimension 0; or a list of microbatches."""
 
@@ -19,7 +21,7 @@ def arguments_of(inputs: Inputs, number: int) -> list[tuple[Tensor, ...]]:
     ------
     ValueError
         If the batch cannot be split evenly, or it is another number of microbatches, or these are
-        not all of one shape, which torch's receive buffers need.
+        no tensors, or not all of one shape, which torch's receive buffers need.
     """
     if isinstance(inputs, Tensor):
         return [(part,) for part in _split(inputs, number, "inputs")]
@@ -32,8 +34,16 @@ def arguments_of(inputs: Inputs, number: int) -> list[tuple[Tensor, ...]]:
         if len(parts) != len(inputs):
             raise ValueError("inputs: a tuple holds the tensors of one batch; use a list for parts")
         return list(zip(*parts, strict=True))
-    _require_number(len(inputs), number, "inputs")
-    given = [each if isinstance(each, tuple) else (each,) for each in inputs]
+    given: list[tuple[Tensor, ...]] = []
+    for index, each in enumerate(inputs):
+        tensors = tensors_of(each)
+        if tensors is None:
+            raise ValueError(
+                f"inputs[{index}]: a {type(each).__name__}; a microbatch is a tensor or a tuple of "
+                "tensors"
+            )
+        given.append(tensors)
+    _require_number(len(given), number, "inputs")
     first = [(tensor.shape, tensor.dtype) for tensor in given[0]]
     for index, each in enumerate(given):
         if [(tensor.shape, tensor.dtype) for tensor in each] != first:

@@ -69,7 +69,7 @@ def find_builder(reference: str) -> Builder:
     place, _, name = reference.rpartition(":")
     if not place or not name.isidentifier():
         raise ValueError(
-            f"--model: {reference!a} is no PATH:callable; write a Python file or module, and what "
+            f"model: {reference!a} is no PATH:callable; write a Python file or module, and what "
             "in it makes the model, as model.py:build"
         )
     module = _module(place)
@@ -81,7 +81,7 @@ def find_builder(reference: str) -> Builder:
             if callable(value) and getattr(value, "__module__", "") == module.__name__
         )
         raise ValueError(
-            f"--model: {place} has no callable {name}; it has "
+            f"model: {place} has no callable {name}; it has "
             f"{', '.join(functions[:6]) or 'none of its own'}"
         )
     return builder
@@ -97,7 +97,7 @@ def require_model(made: object, reference: str) -> Model:
     """
     if not isinstance(made, Model):
         raise ValueError(
-            f"--model: {reference} returned a {type(made).__name__}; it must return a "
+            f"model: {reference} returned a {type(made).__name__}; it must return a "
             "bubbleproof.runtime.Model(stage=..., batch=..., loss_fn=...)"
         )
     return made
@@ -107,12 +107,12 @@ def _module(place: str) -> ModuleType:
     if place.endswith(".py"):
         path = Path(place)
         if not path.is_file():
-            raise ValueError(f"--model: there is no such file: {place} ({path.resolve()})")
+            raise ValueError(f"model: there is no such file: {place} ({path.resolve()})")
         # A module beside the file is importable from it, as where Python runs the file itself.
         sys.path.insert(0, str(path.resolve().parent))
         specification = importlib.util.spec_from_file_location(path.stem, path)
         if specification is None or specification.loader is None:
-            raise ValueError(f"--model: {place} cannot be imported; give a Python file")
+            raise ValueError(f"model: {place} cannot be imported; give a Python file")
         module = importlib.util.module_from_spec(specification)
         sys.modules[path.stem] = module
         try:
@@ -127,6 +127,6 @@ def _module(place: str) -> ModuleType:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
             raise
         raise ValueError(
-            f"--model: there is no module {place}; give one that can be imported from here, or a "
+            f"model: there is no module {place}; give one that can be imported from here, or a "
             "file, as model.py:build"
         ) from None

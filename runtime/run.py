@@ -15,6 +15,7 @@ from bubbleproof.runtime.load import load
 from bubbleproof.runtime.measure import measured_links
 from bubbleproof.runtime.microbatches import Inputs, Targets
 from bubbleproof.runtime.model import Model
+from bubbleproof.runtime.stage import require_module
 from bubbleproof.runtime.version import INSTALLED, dotted
 from bubbleproof.schedules.intervals import Interval, measured_timeline
 from bubbleproof.schedules.placement import Placement
@@ -27,7 +28,10 @@ def held_modules(model: Model, placement: Placement, device: torch.device) -> di
     """Return this process's stages of a model; none where it is not one of the devices."""
     rank = dist.get_rank()
     own = placement.stages_of_device[rank] if rank < placement.devices else ()
-    return {stage: model.stage(placement.replica_of[stage]).to(device) for stage in own}
+    return {
+        stage: require_module(model.stage(placement.replica_of[stage]), stage).to(device)
+        for stage in own
+    }
 
 
 class Session:

@@ -53,6 +53,19 @@ class Live:
         self.now[stage] -= 1
 
 
+def require_module(given: object, stage: int) -> torch.nn.Module:
+    """Return the module that a user gave for a stage.
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    if not isinstance(given, torch.nn.Module):
+        raise ValueError(f"stage {stage}: a {type(given).__name__} is no torch.nn.Module; give one")
+    return given
+
+
 class Reducer(Protocol):
     """Sums a stage's gradients over processes; data parallelism plugs in here."""
 

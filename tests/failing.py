@@ -53,10 +53,10 @@ def fail_in_the_second_step(rank: int, how: str) -> None:
         runtime.step(*batch(step, PROBLEM.total_microbatches))
 
 
-def what_a_peer_hears(rank: int) -> str:
+def what_a_peer_hears(rank: int, how: str) -> str:
     """Fail, and leave on the rank that does so first; return the error on the other."""
     try:
-        fail_in_the_second_step(rank, "raises")
+        fail_in_the_second_step(rank, how)
     except RuntimeError as error:
         if rank == FAILING_RANK:
             os._exit(1)

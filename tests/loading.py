@@ -58,6 +58,17 @@ def refusal(
     return "nothing"
 
 
+def refusal_of_a_function(rank: int, schedule: Schedule) -> str:
+    """Load with a function for the stage of rank 1, and return why that is refused."""
+    given = stage_module(rank) if rank == 0 else loss_of
+    try:
+        # What is of the wrong type is what is tried.
+        load(schedule, [given], loss_fn=loss_of)  # pyright: ignore[reportArgumentType]
+    except ValueError as error:
+        return str(error)
+    return "nothing"
+
+
 def refusal_of_copies(rank: int, schedule: Schedule) -> str:
     """Load copies of which one is wider, and return why that is refused."""
     modules = modules_of(schedule.problem.placement, rank)

@@ -25,9 +25,20 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 def test_the_others_name_the_error_of_the_process_that_failed_first() -> None:
     """Rank 0 stood at a message, which never came."""
     with world(2) as processes:
-        heard, gone = processes.run(what_a_peer_hears)
+        heard, gone = processes.run(what_a_peer_hears, "raises")
     assert isinstance(gone, (EOFError, ConnectionResetError))
     assert heard == ("PeerError: rank 1: ArithmeticError: the layer has no answer (this is rank 0)")
+
+
+def test_a_process_does_not_take_its_lost_connection_for_the_cause() -> None:
+    """Rank 1 is killed and says nothing; rank 0 says that it is not the one to look at."""
+    with world(2) as processes:
+        heard, gone = processes.run(what_a_peer_hears, "dies")
+    assert isinstance(gone, (EOFError, ConnectionResetError))
+    assert heard == (
+        "PeerError: a process ended without a word; the launcher knows which, and its status "
+        "(this is rank 0)"
+    )
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from loading import (
     other_shape,
     recorded,
     refusal,
+    refusal_of_a_function,
     refusal_of_copies,
     train_beside,
     train_from,
@@ -129,6 +130,12 @@ def test_what_cannot_run_is_refused_on_all_processes_alike(
     answers = world(2).results(refusal, plans, modules, with_loss)
     assert answers[0] == answers[1]
     assert answers[0].startswith(said)
+
+
+def test_what_is_no_module_is_refused_on_all(world: Callable[[int], World]) -> None:
+    """Rank 0 does not wait for rank 1, which has a function for its stage."""
+    said = "rank 1: stage 1: a function is no torch.nn.Module; give one"
+    assert world(2).results(refusal_of_a_function, ONE_WAY) == [said, said]
 
 
 def test_copies_that_are_not_alike_are_refused_with_the_parameter(
@@ -281,6 +288,10 @@ def test_a_batch_is_split_evenly_or_given_in_parts() -> None:
         (torch.tensor(1.0), "inputs: 0 rows cannot be split into 2"),
         ((torch.zeros(4), torch.zeros(3)), r"inputs\[1\]: 3 rows cannot be split into 2"),
         ([torch.zeros(1)], "inputs: 1 microbatches for a schedule of 2"),
+        (
+            [torch.zeros(1), (torch.zeros(1), None)],
+            r"inputs\[1\]: a tuple; a microbatch is a tensor",
+        ),
         ([torch.zeros(1), torch.zeros(2)], r"inputs\[1\]: shapes \[\[2\]\] differ from those of"),
     ],
 )

@@ -57,6 +57,9 @@ def listing(problem):
             return [super().forward(value)]
     return make(lambda number: Bad({WIDTH}, {WIDTH}), problem)
 
+def function(problem):
+    return make(lambda number: nn.functional.relu, problem)
+
 def raising(problem):
     raise ArithmeticError("cannot be built")
 
@@ -232,7 +235,7 @@ def test_a_split_of_torch_s_pipeline_is_a_model(
         ("models.py:", "'models.py:' is no PATH:callable"),
         ("nosuch.py:build", r"there is no such file: nosuch\.py \(/"),
         ("no.such.module:build", r"there is no module no\.such\.module"),
-        ("models.py:nothing", "models.py has no callable nothing; it has build, listing, make"),
+        ("models.py:nothing", "models.py has no callable nothing; it has build, function, list"),
         ("models.py:bulid", "models.py has no callable bulid"),
     ],
 )
@@ -273,10 +276,18 @@ def test_a_file_that_cannot_be_imported_keeps_its_error(folder: Path) -> None:
             ["profile", "models.py:listing", "--microbatches", "2", "--devices", "2"],
             "stage 0 returned a list; a tensor or a tuple of tensors can be handed on",
         ),
+        (
+            ["profile", "models.py:function", "--microbatches", "2", "--devices", "1"],
+            r"stage 0: a function is no torch\.nn\.Module; give one",
+        ),
+        (
+            ["profile", "models.py"],
+            r"models\.py: add what in it makes the model, as models\.py:build",
+        ),
         (["run", "schedule.json"], "give --model PATH:callable, or --emulate for modules"),
         (["run", "schedule.json", "--emulate", "--model", "m.py:x"], "give --model PATH:call"),
         (["run", "nosuch.json", "--emulate"], "nosuch.json: there is no such file"),
-        (["run", "schedule.json", "--emulate"], "1 processes for a schedule of 2 devices; start"),
+        (["run", "schedule.json", "--emulate"], "2 devices needs as many processes, not 1; start"),
         (["run", "schedule.json", "--emulate", "--unit-ms", "0"], "'0' is no time; a number abo"),
         (["run", "one.json", "--emulate"], "'' is no time on a clock; .* or give --unit-ms"),
     ],
@@ -304,6 +315,7 @@ def test_one_device_is_emulated_without_torchrun(
     assert main(["run", "one.json", "--emulate", "--unit-ms", "5", "-o", "ran.json"]) == 0
     captured = capsys.readouterr()
     assert "written: ran.json" in captured.err
+    assert "1 unit of the problem: 5 ms of the clock" in captured.out
     assert "makespan" in captured.out
     measured_of = bp.load_schedule("ran.json").measured
     assert measured_of is not None

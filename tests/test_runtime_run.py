@@ -24,7 +24,9 @@ NS_PER_MS = 10**6
 COST = {"F": 10, "I": 12, "W": 8}
 
 MODEL = """
+import os
 import pathlib
+import signal
 
 import torch
 from bubbleproof.runtime import Model
@@ -35,6 +37,8 @@ class Stage(torch.nn.Linear):
             self.calls += 1
             if self.calls == 4:
                 pathlib.Path("raised").touch()
+                if fails == "dies":
+                    os.kill(os.getpid(), signal.SIGKILL)
                 raise ArithmeticError("the fourth microbatch is too much")
         return super().forward(value)
 
@@ -47,10 +51,14 @@ def build(problem):
         return torch.ones(problem.total_microbatches, 4), torch.zeros(problem.total_microbatches, 4)
     return Model(stage=stage, batch=batch, loss_fn=torch.nn.functional.mse_loss)
 
-fails = False
+fails = ""
 def fragile(problem):
     global fails
-    fails = True
+    fails = "raises"
+    return build(problem)
+def mortal(problem):
+    global fails
+    fails = "dies"
     return build(problem)
 def wrong(problem):
     return problem
@@ -268,12 +276,23 @@ def test_a_rank_that_raises_ends_the_run_with_its_error(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_rank_that_dies_is_the_one_that_torchrun_names(folder: Path) -> None:
+    """The other one, which lost its connection, says so and leaves it to be found."""
+    done = launched(folder, 2, "run", "schedule.json", "--model", "model.py:mortal")
+    assert time.time() - (folder / "raised").stat().st_mtime < 30
+    assert done.returncode == 1
+    root = done.stderr[done.stderr.index("Root Cause") :]
+    assert "rank      : 1 " in root
+    assert "Signal 9 (SIGKILL)" in root
+
+
+@pytest.mark.slow
 def test_what_all_refuse_is_said_once(folder: Path) -> None:
     """With status 2 of each process, and no traceback of theirs."""
     done = launched(folder, 2, "run", "schedule.json", "--model", "model.py:wrong")
     said = [line for line in done.stderr.splitlines() if line.startswith("bubbleproof: ")]
     assert said == [
-        "bubbleproof: --model: model.py:wrong returned a Problem; it must return a "
+        "bubbleproof: model: model.py:wrong returned a Problem; it must return a "
         "bubbleproof.runtime.Model(stage=..., batch=..., loss_fn=...)"
     ]
     assert "exitcode  : 2" in done.stderr
