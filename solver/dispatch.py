@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bubbleproof.schedules.ops import Op, OpKind, Row
+from bubbleproof.schedules.ops import Block, Op, OpKind, Pair, Row
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.limits import room
@@ -19,6 +19,9 @@ from bubbleproof.solver.limits import room
 KINDS = tuple(OpKind)
 FORWARD, INPUT, WEIGHT, FULL = range(4)
 """Indices of the op kinds in ``KINDS`` and in the arrays below."""
+
+PARTNER = len(KINDS)
+"""In an order, in place of FULL: a backward that is a pair with the forward written before it."""
 
 _NEVER = 2**62
 _NO_LIMIT = 2**60
@@ -46,6 +49,8 @@ class Compiled(NamedTuple):
     """Ticks from the end of the previous stage's F to the earliest start of this one's."""
     backward_lag: Ints
     room: Ints
+    pair: Ints
+    """For each device the ticks of a pair; -1 where none is allowed."""
 
 
 class Rules(NamedTuple):
@@ -54,7 +59,7 @@ class Rules(NamedTuple):
     stage: Floats
     """IN_FLIGHT, RESERVE, FORWARD_FIRST, BACKWARD_FIRST, FUSED x stage."""
     device: Floats
-    """BACKLOG, GAP, PATIENCE x device."""
+    """BACKLOG, GAP, PATIENCE, COURTSHIP x device."""
 
 
 IN_FLIGHT, RESERVE, FORWARD_FIRST, BACKWARD_FIRST, FUSED = range(5)
@@ -62,9 +67,10 @@ IN_FLIGHT, RESERVE, FORWARD_FIRST, BACKWARD_FIRST, FUSED = range(5)
 an F starts; the preference for a ready F and for a ready backward, of which the highest goes
 first; and whether backwards run as B."""
 
-BACKLOG, GAP, PATIENCE = range(3)
+BACKLOG, GAP, PATIENCE, COURTSHIP = range(4)
 """Per device: with so many W's waiting one runs at once; a W runs in a gap of at least this
-multiple of its length; and the ticks to wait for a preferred op while another is ready."""
+multiple of its length; the ticks to wait for a preferred op while another is ready; and those that
+an op waits for one to be a pair with, less than 0 where it runs alone."""
 
 
 def compile_problem(problem: Problem) -> Compiled:
@@ -74,6 +80,7 @@ def compile_problem(problem: Problem) -> Compiled:
     held = placement.stages_of_device
     changes = [[problem.memory.of(kind)[s] for s in stages] for kind in KINDS]
     rooms = [room(problem, device) for device in range(problem.devices)]
+    pairs = problem.cost.pair if problem.backward.allows(OpKind.BACKWARD) else ()
 
     def lags(neighbours: tuple[int | None, ...]) -> Ints:
         return _ints(
@@ -93,6 +100,7 @@ def compile_problem(problem: Problem) -> Compiled:
         forward_lag=lags(placement.previous),
         backward_lag=lags(placement.following),
         room=_ints([_NO_LIMIT if limit is None else limit for limit in rooms]),
+        pair=_ints([-1 if ticks is None else ticks for ticks in pairs or [None] * len(rooms)]),
     )
 
 
@@ -113,7 +121,18 @@ def decode(problem: Problem, order: Ints) -> tuple[Row, ...]:
         kind, stage = divmod(place, problem.stages)
         return Op(stage, KINDS[kind], first[stage] + index)
 
-    return tuple(tuple(op(int(code)) for code in row if code >= 0) for row in order)
+    def blocks(row: Ints) -> Row:
+        found: list[Block] = []
+        for code in row[row >= 0].tolist():
+            kind, rest = divmod(code, most * problem.stages)
+            before = found[-1] if found else None
+            if kind == PARTNER and isinstance(before, Op):
+                found[-1] = Pair(before, op(FULL * most * problem.stages + rest))
+            else:
+                found.append(op(code))
+        return tuple(found)
+
+    return tuple(map(blocks, order))
 
 
 @compiled
@@ -133,18 +152,22 @@ def dispatch(problem, rules, order, begin, end):
     forward_first, backward_first = rules.stage[FORWARD_FIRST], rules.stage[BACKWARD_FIRST]
     fused = rules.stage[FUSED] > 0
     backlog, gaps, patience = rules.device[BACKLOG], rules.device[GAP], rules.device[PATIENCE]
+    courtship, pair = rules.device[COURTSHIP], problem.pair
 
     devices, stages = rooms.size, device_of.size
     most = microbatches.max()
     forwards = np.zeros(stages, np.int64)
     backwards = np.zeros(stages, np.int64)
     weights = np.zeros(stages, np.int64)
+    pending = np.zeros(stages, np.int64)
+    whole = np.zeros((stages, most), np.bool_)
     forward_end = np.zeros((stages, most), np.int64)
     backward_end = np.zeros((stages, most), np.int64)
     held = np.zeros(devices, np.int64)
     length = np.zeros(devices, np.int64)
     kinds = np.zeros(devices, np.int64)
     chosen = np.zeros(devices, np.int64)
+    partners = np.full(devices, -1, np.int64)
     start = np.zeros(devices, np.int64)
     stale = np.ones(devices, np.bool_)
     forward_ready = np.zeros(stages, np.int64)
@@ -191,12 +214,14 @@ def dispatch(problem, rules, order, begin, end):
                             ready, blocked = _NEVER, True
                     backward_ready[stage] = ready
                     soonest = min(soonest, ready)
-                    if not fused[stage] and weights[stage] < backwards[stage]:
-                        waiting += backwards[stage] - weights[stage]
+                    if not fused[stage] and pending[stage]:
+                        while whole[stage, weights[stage]]:
+                            weights[stage] += 1
+                        waiting += pending[stage]
                         if weights[stage] < oldest and allocate[WEIGHT, stage] <= room:
                             oldest, weight = weights[stage], stage
                 soonest = max(soonest, free_from)
-                start[candidate] = _NEVER
+                start[candidate], partners[candidate] = _NEVER, -1
                 gap = soonest - free_from
                 if weight >= 0 and (
                     soonest == _NEVER
@@ -219,12 +244,32 @@ def dispatch(problem, rules, order, begin, end):
                             kinds[candidate] = FULL if fused[stage] else INPUT
                             chosen[candidate] = stage
                             start[candidate] = max(soonest, backward_ready[stage])
+                    if pair[candidate] >= 0 and courtship[candidate] >= 0:
+                        latest, best = start[candidate] + courtship[candidate], -np.inf
+                        forward, first = kinds[candidate] == FORWARD, chosen[candidate]
+                        for place in range(first_held[candidate], first_held[candidate + 1]):
+                            stage = held_stages[place]
+                            ready = backward_ready[stage] if forward else forward_ready[stage]
+                            value = backward_first[stage] if forward else forward_first[stage]
+                            f, b = (first, stage) if forward else (stage, first)
+                            fits = allocate[FORWARD, f] + allocate[FULL, b] <= room
+                            if fits and ready <= latest and value > best:
+                                best, partners[candidate] = value, stage
+                        if partners[candidate] >= 0:
+                            stage = partners[candidate]
+                            ready = backward_ready[stage] if forward else forward_ready[stage]
+                            start[candidate] = max(start[candidate], ready)
             if start[candidate] < now:
                 now, device = start[candidate], candidate
         if device < 0:
             return False
         kind, stage = kinds[device], chosen[device]
         until = now + duration[kind, stage]
+        partner = partners[device] if kind != WEIGHT else -1
+        if partner >= 0:
+            if kind != FORWARD:
+                stage, partner = partner, stage
+            kind, until = FORWARD, now + pair[device]
         if kind == FORWARD:
             index = forwards[stage]
             forward_end[stage, index] = until
@@ -234,15 +279,28 @@ def dispatch(problem, rules, order, begin, end):
         elif kind == WEIGHT:
             index = weights[stage]
             weights[stage] += 1
+            pending[stage] -= 1
         else:
             index = backwards[stage]
             backward_end[stage, index] = until
             backwards[stage] += 1
+            pending[stage] += 1
             if previous[stage] >= 0:
                 stale[device_of[previous[stage]]] = True
         held[device] += allocate[kind, stage] - free[kind, stage]
         order[device, length[device]] = (kind * stages + stage) * most + index
         length[device] += 1
+        if partner >= 0:
+            index = backwards[partner]
+            backward_end[partner, index] = until
+            backwards[partner] += 1
+            if previous[partner] >= 0:
+                stale[device_of[previous[partner]]] = True
+            held[device] += allocate[FULL, partner] - free[FULL, partner]
+            order[device, length[device]] = (PARTNER * stages + partner) * most + index
+            length[device] += 1
+            whole[partner, index] = True
+            left -= 1 if fused[partner] else 2
         if begin[device] < 0:
             begin[device] = now
         end[device] = until

@@ -7,6 +7,7 @@ whose solutions may be averaged, as a linear program's, nothing is lost: the mea
 and its image is its own image.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bubbleproof.schedules.ops import Block, Op, Pair, Row
@@ -42,10 +43,10 @@ def mirror_of(problem: Problem) -> Mirror | None:
         a, b = placement.device_of_stage[here], placement.device_of_stage[there]
         device[a], device[b] = b, a
     mirror = Mirror(tuple(device), tuple(stage))
-    return mirror if _is_own_image(problem, mirror) else None
+    return mirror if _looks_the_same(problem, mirror) else None
 
 
-def _is_own_image(problem: Problem, mirror: Mirror) -> bool:
+def _looks_the_same(problem: Problem, mirror: Mirror) -> bool:
     """Whether places, times and memory are the same in the mirror."""
     cost, memory, device_of = problem.cost, problem.memory, problem.placement.device_of_stage
     stages, devices = range(problem.stages), range(problem.devices)
@@ -61,6 +62,14 @@ def _is_own_image(problem: Problem, mirror: Mirror) -> bool:
             for a in devices
             for b in devices
         )
+    )
+
+
+def is_own_image(problem: Problem, mirror: Mirror, rows: Sequence[Row]) -> bool:
+    """Whether every device does what the image of another does."""
+    return all(
+        rows[there] == reflected(problem, mirror, rows[device])
+        for device, there in enumerate(mirror.device)
     )
 
 

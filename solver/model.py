@@ -18,6 +18,7 @@ from bubbleproof.schedules.schedule import Starts
 from bubbleproof.schedules.simulate import earliest_starts
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.limits import room
+from bubbleproof.solver.mirror import Mirror, image
 from bubbleproof.solver.scale import Scaled, horizon, may_pair
 from bubbleproof.solver.times import LeastTimes
 
@@ -35,12 +36,23 @@ class Model:
         A valid order; only schedules at least as good are searched.
     least
         A bound that is known, in ticks.
+    mirror
+        Only schedules that are their own image in it are searched, which halves the model; what is
+        proven holds among them alone. The order has to be its own image.
     """
 
-    def __init__(self, problem: Problem, rows: tuple[Row, ...], *, least: int = 0) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        rows: tuple[Row, ...],
+        *,
+        least: int = 0,
+        mirror: Mirror | None = None,
+    ) -> None:
         self.scaled = Scaled.of(problem)
         self._problem = self.scaled.problem
         self._least = least
+        self._mirror = mirror
         self._times = LeastTimes(self._problem)
         self._model = cp_model.CpModel()
         self._solver = cp_model.CpSolver()
@@ -112,6 +124,14 @@ class Model:
     def _device(self, op: Op) -> int:
         return self._problem.placement.device_of_stage[op.stage]
 
+    def _image(self, op: Op) -> Op:
+        """Return what runs at the same time as an op on another device; else the op itself."""
+        return op if self._mirror is None else image(self._problem, self._mirror, op)
+
+    def _is_copy(self, device: int) -> bool:
+        """Whether a device does what the one that it is the image of does."""
+        return self._mirror is not None and device > self._mirror.device[device]
+
     def _add_starts(self) -> None:
         """A start for each F, backward and W; the backward is an I or a B at the same start.
 
@@ -122,6 +142,10 @@ class Model:
             kinds.append(OpKind.BACKWARD_WEIGHT)
         for kind in kinds:
             for op in self._ops(kind):
+                known = self._start.get(self._image(op))
+                if known is not None:
+                    self._start[op] = known
+                    continue
                 first = self._times.first_in_chain(op.stage)
                 earliest = self._times.up(first, op.stage)
                 if kind is not OpKind.FORWARD:
@@ -139,6 +163,10 @@ class Model:
                 if self._device(backward) == self._device(forward) and self._independent(
                     forward, backward
                 ):
+                    known = self._pairs.get((self._image(forward), self._image(backward)))
+                    if known is not None:
+                        self._pairs[forward, backward] = known
+                        continue
                     pair = self._model.new_bool_var(f"pair[{forward};{backward}]")
                     self._pairs[forward, backward] = pair
                     _only_if(self._model.add(self._start[forward] == self._start[backward]), pair)
@@ -147,6 +175,10 @@ class Model:
             for op in pair_ops:
                 members.setdefault(op, []).append(pair)
         for op, pairs in members.items():
+            known = self._paired.get(self._image(op))
+            if known is not None:
+                self._paired[op] = known
+                continue
             self._paired[op] = self._model.new_bool_var(f"paired[{op}]")
             self._model.add(sum(pairs) == self._paired[op])
 
@@ -169,14 +201,16 @@ class Model:
                 case Backward.FUSED:
                     self._end[op] = self._run(op, ticks_full, [])
                 case Backward.FREE:
-                    fused = self._fused[op] = model.new_bool_var(f"fused[{op}]")
+                    known = self._fused.get(self._image(op))
+                    fused = model.new_bool_var(f"fused[{op}]") if known is None else known
+                    self._fused[op] = fused
                     if op in self._paired:
                         model.add_implication(self._paired[op], fused)
                     end = model.new_int_var(0, self._horizon, f"end[{op}]")
                     for ticks, chosen in ((ticks_input, ~fused), (ticks_full, fused)):
                         ends = self._run(op, ticks, [chosen])
                         _only_if(model.add(end >= ends), chosen)
-                    self._end[op] = end
+                    self._end[op] = self._end.get(self._image(op), end)
         for (forward, _), pair in self._pairs.items():
             start, ticks = self._start[forward], self._pair_ticks(forward)
             self._intervals[self._device(forward)].append(
@@ -262,8 +296,9 @@ class Model:
 
     def _add_exclusion(self) -> None:
         """A device runs one block at a time."""
-        for intervals in self._intervals:
-            self._model.add_no_overlap(intervals)
+        for device, intervals in enumerate(self._intervals):
+            if not self._is_copy(device):
+                self._model.add_no_overlap(intervals)
 
     def _add_memory(self) -> None:
         """What is allocated and not yet freed fits into each device."""
@@ -274,7 +309,7 @@ class Model:
         allows = self._problem.backward.allows
         for forward in self._ops(OpKind.FORWARD):
             device = self._device(forward)
-            if limits[device] is None:
+            if limits[device] is None or self._is_copy(device):
                 continue
             backward = Op(forward.stage, OpKind.BACKWARD_INPUT, forward.microbatch)
             weight = Op(forward.stage, OpKind.BACKWARD_WEIGHT, forward.microbatch)
@@ -366,7 +401,13 @@ class Model:
         """Hint every variable that decides, from a valid order."""
         hinted = dict.fromkeys(self._fused, 0)
         paired: set[tuple[Op, Op]] = set()
-        hint = self._model.add_hint
+        hinted_variables: set[int] = set()
+
+        def hint(variable: cp_model.IntVar, value: int) -> None:
+            if variable.index not in hinted_variables:
+                hinted_variables.add(variable.index)
+                self._model.add_hint(variable, value)
+
         for row, begins in zip(rows, starts, strict=True):
             for block, begin in zip(row, begins, strict=True):
                 if isinstance(block, Pair):
@@ -388,9 +429,8 @@ class Model:
         """Return the order and the starts (scaled) of a solution."""
         problem = self._problem
         timed: list[list[tuple[int, Block]]] = [[] for _ in range(problem.devices)]
-        partner = {pair: ops for ops, pair in self._pairs.items() if value(pair)}
-        backward_of = {ops[0]: ops[1] for ops in partner.values()}
-        in_pairs = {op for ops in partner.values() for op in ops}
+        backward_of = dict(ops for ops, pair in self._pairs.items() if value(pair))
+        in_pairs = {*backward_of, *backward_of.values()}
         for op, start in self._start.items():
             block: Block = op
             if op in backward_of:

@@ -31,7 +31,7 @@ from bubbleproof.solver.dispatch import (
     copy_into,
     score,
 )
-from bubbleproof.solver.mirror import Mirror, mirror_of, reflected
+from bubbleproof.solver.mirror import Mirror, is_own_image, mirror_of, reflected
 
 _BLOCKS_PER_ROUND = 6_000_000
 _HEATS = (0.05, 0.3, 0.01, 0.15)
@@ -73,9 +73,7 @@ def paired_orders(
     turn = 0
 
     def anneal(order: Ints, run_seed: int, heat: float) -> None:
-        objective = _anneal(
-            view.arrays, view.pair, order, span, split, steps, heat, run_seed, target
-        )
+        objective = _anneal(view.arrays, order, span, split, steps, heat, run_seed, target)
         results.append((int(objective), order))
 
     while True:
@@ -105,8 +103,6 @@ class _View:
 
     problem: Problem
     arrays: Compiled
-    pair: Ints
-    """For each device that is searched the ticks of a pair; -1 for none."""
     mirror: Mirror | None
     devices: tuple[int, ...]
     stages: tuple[dict[int, int], ...]
@@ -116,17 +112,13 @@ class _View:
     def of(problem: Problem, rows: Sequence[Row], *, asymmetric: bool) -> "_View":
         """Look at half of the devices where the problem and the order are their own image."""
         whole = compile_problem(problem)
-        ticks = [-1 if pair is None else pair for pair in problem.cost.pair]
         held = problem.placement.stages_of_device
         mirror = None if asymmetric else mirror_of(problem)
-        if mirror is None or any(
-            device == there or rows[there] != reflected(problem, mirror, rows[device])
-            for device, there in enumerate(mirror.device)
-        ):
+        stays = mirror is not None and any(d == there for d, there in enumerate(mirror.device))
+        if mirror is None or stays or not is_own_image(problem, mirror, rows):
             return _View(
                 problem=problem,
                 arrays=whole,
-                pair=np.array(ticks, np.int64),
                 mirror=None,
                 devices=tuple(range(problem.devices)),
                 stages=tuple({stage: stage for stage in stages} for stages in held),
@@ -158,11 +150,11 @@ class _View:
             forward_lag=whole.forward_lag[stages],
             backward_lag=whole.backward_lag[stages],
             room=whole.room[list(halves)],
+            pair=whole.pair[list(halves)],
         )
         return _View(
             problem=problem,
             arrays=half,
-            pair=np.array([ticks[d] for d in halves], np.int64),
             mirror=mirror,
             devices=halves,
             stages=tuple({number[stage]: stage for stage in held[d]} for d in halves),
@@ -214,13 +206,13 @@ class _View:
 
 
 @compiled
-def _evaluate(problem, pair, order, length, begin, end, ends):
+def _evaluate(problem, order, length, begin, end, ends):
     """Fill in the first start and last end of every device; False if the order cannot run.
 
     ``ends`` is [F or backward, stage, microbatch], filled with -1 for what has not run.
     """
     previous, following, device_of = problem.previous, problem.following, problem.device
-    duration = problem.duration
+    duration, pair = problem.duration, problem.pair
     forward_lag, backward_lag = problem.forward_lag, problem.backward_lag
     devices, stages = begin.size, device_of.size
     most = ends.shape[2]
@@ -283,7 +275,7 @@ def _evaluate(problem, pair, order, length, begin, end, ends):
 
 
 @compiled
-def _anneal(problem, pair, order, span, split, steps, heat, seed, target):
+def _anneal(problem, order, span, split, steps, heat, seed, target):
     """Anneal an order in place; it ends as the best seen. Return its objective."""
     np.random.seed(seed)
     devices, width = order.shape[1], order.shape[2]
@@ -294,7 +286,7 @@ def _anneal(problem, pair, order, span, split, steps, heat, seed, target):
             length[device] += 1
     begin, end = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
     ends = np.zeros((2, stages, most), np.int64)
-    _evaluate(problem, pair, order, length, begin, end, ends)
+    _evaluate(problem, order, length, begin, end, ends)
     best, current = score(begin, end, span)
     champion, saved, lengths = order.copy(), order.copy(), length.copy()
     for step in range(steps):
@@ -342,7 +334,7 @@ def _anneal(problem, pair, order, span, split, steps, heat, seed, target):
                     changed |= _shift_op(
                         order, length, problem.device[each], moved, distance, most, stages
                     )
-        elif partner >= 0 and pair[chosen] >= 0:
+        elif partner >= 0 and problem.pair[chosen] >= 0:
             for turn in range(min(run, problem.microbatches[other] - partner % most)):
                 changed |= _pair_ops(
                     order, length, chosen, code + turn, partner + turn, draw < 0.5, most, stages
@@ -365,7 +357,7 @@ def _anneal(problem, pair, order, span, split, steps, heat, seed, target):
         if (
             changed
             and _fits(problem, order, length)
-            and _evaluate(problem, pair, order, length, begin, end, ends)
+            and _evaluate(problem, order, length, begin, end, ends)
         ):
             objective, value = score(begin, end, span)
             cooled = heat * (1 - step / steps) + 1e-9

@@ -21,6 +21,7 @@ from bubbleproof.solver.construct import AHEAD, most_in_flight
 from bubbleproof.solver.dispatch import (
     BACKLOG,
     BACKWARD_FIRST,
+    COURTSHIP,
     FORWARD_FIRST,
     FUSED,
     GAP,
@@ -36,6 +37,7 @@ from bubbleproof.solver.dispatch import (
     order_buffer,
     score,
 )
+from bubbleproof.solver.scale import may_pair
 
 _OPS_PER_ROUND = 1_500_000
 """Ops dispatched in one annealing run: a fraction of a second."""
@@ -154,9 +156,13 @@ def first_rules(problem: Problem) -> Iterator[Rules]:
             stage[IN_FLIGHT], stage[RESERVE] = in_flight, later
             stage[FORWARD_FIRST], stage[BACKWARD_FIRST] = position, position + backward_first
             stage[FUSED] = fused
-            device = np.zeros((3, devices))
+            device = np.zeros((4, devices))
             device[BACKLOG], device[GAP] = stages * most + 1, 1
             yield Rules(stage, device)
+            if may_pair(problem):
+                patient = device.copy()
+                patient[COURTSHIP] = max(problem.cost.F)
+                yield Rules(stage.copy(), patient)
 
 
 @compiled
@@ -165,6 +171,7 @@ def _anneal(problem, rules, order, span, free, steps, heat, scale, seed, target)
     np.random.seed(seed)
     devices, most = problem.room.size, problem.microbatches.max()
     grain = max(1, problem.allocate[0].max())
+    pairs = problem.pair.max() >= 0
     begin, end = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
     best, current = -1, np.inf
     if dispatch(problem, rules, order, begin, end):
@@ -178,7 +185,7 @@ def _anneal(problem, rules, order, span, free, steps, heat, scale, seed, target)
         copy_into(stage, kept_stage)
         copy_into(device, kept_device)
         for _ in range(1 + (np.random.random() < 0.3)):
-            _mutate(stage, device, most, grain, scale, free)
+            _mutate(stage, device, most, grain, scale, free, pairs)
         if dispatch(problem, rules, order, begin, end):
             objective, value = score(begin, end, span)
             cooled = heat * (1 - step / steps) + 1e-9
@@ -197,12 +204,16 @@ def _anneal(problem, rules, order, span, free, steps, heat, scale, seed, target)
 
 
 @compiled
-def _mutate(stage, device, most, grain, scale, free):
+def _mutate(stage, device, most, grain, scale, free, pairs):
     """Change one kind of rule on one stage or device, a run of them, or all."""
-    kind = np.random.randint(8 if free else 7)
+    kind = np.random.randint(7 + free + pairs)
+    if kind == 7 and not free:
+        kind = 8
     rules, row = (stage, kind) if kind <= BACKWARD_FIRST else (device, kind - 4)
     if kind == 7:
         rules, row = stage, FUSED
+    elif kind == 8:
+        rules, row = device, COURTSHIP
     first, last = 0, rules.shape[1]
     spread = np.random.random()
     if spread < 0.9:
@@ -228,6 +239,8 @@ def _mutate(stage, device, most, grain, scale, free):
             new = 1.5 * value if value > 0.1 else 0.0
         elif kind == 4 + PATIENCE:
             new = 0 if value < 0.4 else int(2 * value * scale)
+        elif kind == 8:
+            new = -1 if value < 0.1 else int(2 * (value - 0.1) * scale)
         else:
             new = 1.0 if value < 0.5 else 0.0
         rules[row, place] = new
