@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from queue import Empty, Queue
-from threading import Event, Thread
+from threading import Event
 from time import monotonic
 from typing import TypeAlias
 
@@ -14,20 +14,22 @@ from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import Pair, Row
 from bubbleproof.schedules.periodic import unroll
 from bubbleproof.schedules.periodic_search import periodic_of
-from bubbleproof.schedules.problem import Objective, Problem, require_problem
-from bubbleproof.schedules.schedule import Bound, Schedule, Starts, Status
-from bubbleproof.schedules.simulate import DeadlockError, earliest_starts, simulate
+from bubbleproof.schedules.problem import Problem, require_problem
+from bubbleproof.schedules.schedule import Bound, Schedule, Starts
+from bubbleproof.schedules.simulate import DeadlockError
+from bubbleproof.solver.background import Background
 from bubbleproof.solver.bounds import bounds
-from bubbleproof.solver.construct import list_schedule, one_by_one, policies
+from bubbleproof.solver.construct import list_schedule, policies
 from bubbleproof.solver.fluid import fluid_bounds
+from bubbleproof.solver.incumbent import Incumbent
 from bubbleproof.solver.limits import shortages, within_limits
 from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.long import WRITING_S, is_long, solve_long
+from bubbleproof.solver.mirror import Mirror, is_own_image, mirror_of
 from bubbleproof.solver.pairs import variants
 from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.reproducible import solve_reproducibly
 from bubbleproof.solver.result import Form, NoScheduleError, Progress, Result
-from bubbleproof.solver.retime import least_span_starts, objective_of
 from bubbleproof.solver.scale import may_pair, model_size
 
 MOST_OPS = 4_000_000
@@ -41,6 +43,7 @@ _LISTING_SHARE = 0.2
 _TUNING_SHARE = 0.25
 _TUNING_SHARE_ALONE = 0.6
 _TUNING_LEAST_S = 0.5
+_MIRRORED_SHARE = 0.6
 _PAIRING_SHARE = 0.6
 _BOUNDING_SHARE = 0.15
 _COMPILING_SHARE = 0.6
@@ -138,16 +141,19 @@ def solve(
         )
     writing_s = min(0.5 * time_limit_s, WRITING_S * ops)
     deadline = began + time_limit_s - writing_s
-    search = _Search(problem, proof, began, deadline, enough, on_progress)
+    found = Incumbent(problem, proof, began=began, on_progress=on_progress)
+    search = _Search(problem, found, deadline, enough)
     try:
         if start is not None:
-            search.offer(start.rows, start.source, start.starts)
+            found.offer(start.rows, start.source, start.starts)
         search.try_families()
         search.try_pairing()
         search.try_forms(threads, seed)
         search.try_lists()
         search.try_device_bounds()
         search.start_fluid_bounds()
+        if not asymmetric:
+            search.try_mirrored(threads, seed)
         search.try_paired(threads, seed, asymmetric=asymmetric)
         search.try_tuned(threads, seed)
         search.try_exact(threads, seed)
@@ -197,51 +203,23 @@ Found: TypeAlias = tuple[tuple[Row, ...], Starts | None, str]
 """An order, its starts where they are known, and how it was made."""
 
 
-class _Background(Thread):
-    """A search in a thread of its own, so that Ctrl-C and the time limit reach it."""
-
-    def __init__(self, search: Callable[[], None]) -> None:
-        super().__init__(daemon=True)
-        self._search = search
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        """Search until done; an error is kept for who waits."""
-        try:
-            self._search()
-        except Exception as error:
-            self.error = error
-
-
 class _Search:
-    """The best schedule and bound so far, and the ways to improve them."""
+    """The ways to improve on the best schedule and bound so far."""
 
     def __init__(
-        self,
-        problem: Problem,
-        proof: tuple[Bound, ...],
-        began: float,
-        deadline: float,
-        enough: int | None,
-        on_progress: Callable[[Progress], None] | None,
+        self, problem: Problem, found: Incumbent, deadline: float, enough: int | None
     ) -> None:
-        self._problem = problem
-        self._proof = proof
-        self._began, self._deadline = began, deadline
+        self._problem, self._found, self._deadline = problem, found, deadline
         self._enough = 0 if enough is None else enough
-        self._on_progress = on_progress
-        self._best: Schedule | None = None
-        self._objective = 0
-        self._family: str | None = None
-        self._family_objective: int | None = None
         self._forms: tuple[Form, ...] = ()
         self._bounds: Queue[Bound] = Queue()
-        self._bounding: _Background | None = None
+        self._bounding: Background | None = None
         self._stop = Stop()
 
     @property
     def _closed(self) -> bool:
-        return self._best is not None and self._objective <= max(self._proof[0].ticks, self._enough)
+        found = self._found
+        return found.best is not None and found.objective <= max(found.bound, self._enough)
 
     def try_families(self) -> None:
         """Take every published family that applies and fits, those that hold least memory first.
@@ -251,22 +229,11 @@ class _Search:
         slowest_s = _FAMILY_S * 3 * self._problem.stages * self._problem.total_microbatches
         for name in reversed(families.names()):
             began = monotonic()
-            spare_s = self._deadline - began + (_FIRST_S if self._best is None else 0.0)
+            spare_s = self._deadline - began + (_FIRST_S if self._found.best is None else 0.0)
             if not self._quick and slowest_s > spare_s:
                 return
-            self._try_family(name)
+            self._found.offer_family(name)
             slowest_s = max(slowest_s, monotonic() - began)
-
-    def _try_family(self, name: str) -> None:
-        try:
-            schedule = families.build(name, self._problem)
-        except ValueError:
-            return  # The family does not apply; `bubbleproof compare` tells why.
-        if not within_limits(self._problem, schedule.rows):
-            return
-        objective = self.offer(schedule.rows, f"family {name}")
-        if self._family_objective is None or objective < self._family_objective:
-            self._family, self._family_objective = name, objective
 
     @property
     def _quick(self) -> bool:
@@ -297,7 +264,7 @@ class _Search:
             form = Form(backward, answer.objective_ticks, answer.bound_ticks)
             self._forms = (*self._forms, form)
             source = f"{answer.source}, all backwards {backward.value}"
-            self.offer(answer.schedule.rows, source, answer.schedule.starts)
+            self._found.offer(answer.schedule.rows, source, answer.schedule.starts)
             if answer.interrupted:
                 raise KeyboardInterrupt
 
@@ -311,17 +278,17 @@ class _Search:
             return
         until = now + _LISTING_SHARE * (self._deadline - now)
         for policy in policies(self._problem):
-            if self._closed or (monotonic() > until and self._best is not None):
+            if self._closed or (monotonic() > until and self._found.best is not None):
                 return
             schedule = list_schedule(self._problem, policy, until)
             if schedule is not None and within_limits(self._problem, schedule.rows):
-                self.offer(schedule.rows, schedule.source)
+                self._found.offer(schedule.rows, schedule.source)
 
     def try_pairing(self) -> None:
         """Where pairs may help, pair what stands together in the best order, and let W's wait."""
         if self._closed or not may_pair(self._problem) or not self._quick:
             return
-        best = self._best or self._fallback()
+        best = self._found.schedule()
         for rows in variants(self._problem, best.rows):
             if monotonic() > self._deadline:
                 return
@@ -330,9 +297,19 @@ class _Search:
     def _offer_if_it_runs(self, rows: tuple[Row, ...], source: str) -> None:
         if within_limits(self._problem, rows):
             try:
-                self.offer(rows, source)
+                self._found.offer(rows, source)
             except DeadlockError:
                 return  # What was paired led to what its partner waits for.
+
+    def try_mirrored(self, workers: int, seed: int) -> None:
+        """Search with CP-SAT among the orders that are their own image, where there are some."""
+        mirror, left = mirror_of(self._problem), self._deadline - monotonic()
+        if self._closed or left < _TUNING_LEAST_S or mirror is None or not may_pair(self._problem):
+            return
+        rows = self._found.schedule().rows
+        if not self._too_large and is_own_image(self._problem, mirror, rows):
+            until = monotonic() + _MIRRORED_SHARE * left
+            self._search_exactly(rows, mirror, workers, seed, until)
 
     def try_paired(self, workers: int, seed: int, *, asymmetric: bool) -> None:
         """Search among orders with pairs, near the best so far."""
@@ -341,13 +318,13 @@ class _Search:
             return
         from bubbleproof.solver.pair_search import paired_orders
 
-        best = self._best or self._fallback()
+        best = self._found.schedule()
         rounds = paired_orders(
             self._problem,
             best.rows,
             workers=workers,
             seed=seed,
-            target=self._proof[0].ticks,
+            target=self._found.bound,
             asymmetric=asymmetric,
         )
         share = 1.0 if self._too_large else _PAIRING_SHARE
@@ -355,28 +332,28 @@ class _Search:
 
     def try_device_bounds(self) -> None:
         """Bound the objective by the best order of single devices."""
-        if self._closed or self._best is None:
+        if self._closed or self._found.best is None:
             return
         now = monotonic()
         until = now + _BOUNDING_SHARE * (self._deadline - now)
         for device in range(self._problem.devices):
-            bound = device_bound(self._problem, device, self._objective, until)
-            if bound is not None and bound.ticks > self._proof[0].ticks:
-                self._proof = (bound, *self._proof)
+            bound = device_bound(self._problem, device, self._found.objective, until)
+            if bound is not None:
+                self._found.prove(bound)
             if monotonic() > until:
                 return
 
     def start_fluid_bounds(self) -> None:
         """Bound the objective by several devices together, beside the searches that follow."""
-        if self._closed or self._best is None:
+        if self._closed or self._found.best is None:
             return
-        best, known = self._objective, self._proof[0].ticks
+        best, known = self._found.objective, self._found.bound
 
         def search() -> None:
             for bound in fluid_bounds(self._problem, best, known, self._deadline, self._stop):
                 self._bounds.put(bound)
 
-        self._bounding = _Background(search)
+        self._bounding = Background(search)
         self._bounding.start()
 
     def try_tuned(self, workers: int, seed: int) -> None:
@@ -393,7 +370,7 @@ class _Search:
         from bubbleproof.solver.reorder import reordered
         from bubbleproof.solver.tune import tuned
 
-        problem, target = self._problem, self._proof[0].ticks
+        problem, target = self._problem, self._found.bound
         rounds = tuned(problem, workers=workers, seed=seed, target=target)
         # The first round may have to compile: that is not to eat into the share, nor to take all.
         compiled = monotonic() + _COMPILING_SHARE * left
@@ -404,7 +381,7 @@ class _Search:
         if not self._take_rounds(rounds, "tuned list scheduling", monotonic() + share * left):
             return
         self._try_short(workers, seed, monotonic() + _SHORT_SHARE * (self._deadline - monotonic()))
-        best = self._best or self._fallback()
+        best = self._found.schedule()
         if self._closed or any(isinstance(block, Pair) for row in best.rows for block in row):
             return
         until = self._deadline if self._too_large else monotonic() + share * left
@@ -447,34 +424,45 @@ class _Search:
 
     def try_exact(self, workers: int, seed: int) -> None:
         """Search all schedules with CP-SAT, from the best so far."""
-        best = self._best or self._fallback()
+        best = self._found.schedule()
         self._retime()
         if self._closed or self._too_large or monotonic() >= self._deadline:
             return
+        proven = self._search_exactly(best.rows, None, workers, seed, self._deadline)
+        self._retime()
+        for bound in proven:
+            self._found.prove_by_search(bound)
+
+    def _search_exactly(
+        self,
+        rows: tuple[Row, ...],
+        mirror: Mirror | None,
+        workers: int,
+        seed: int,
+        until: float,
+    ) -> list[int]:
+        """Search with CP-SAT until a time, and return what is proven of what was searched."""
         from bubbleproof.solver.model import Model
 
         try:
-            model = Model(self._problem, best.rows, least=self._proof[0].ticks)
+            model = Model(self._problem, rows, least=self._found.bound, mirror=mirror)
         except OverflowError:
-            return  # The bound and the schedule found stand as they are.
+            return []  # The bound and the schedule found stand as they are.
         found: Queue[Found] = Queue()
         proven: list[int] = []
+        source = "CP-SAT" if mirror is None else "CP-SAT among mirror-symmetric orders"
 
         def search() -> None:
             bound = model.solve(
-                time_limit_s=max(0.01, self._deadline - monotonic()),
+                time_limit_s=max(0.01, until - monotonic()),
                 workers=workers,
                 seed=seed,
-                on_rows=lambda rows, starts: found.put((rows, starts, "CP-SAT")),
+                on_rows=lambda rows, starts: found.put((rows, starts, source)),
             )
             proven.append(bound)
 
-        self._run(search, found, model.stop, self._deadline + _GRACE_S)
-        self._retime()
-        if proven and proven[0] > self._proof[0].ticks:
-            time = self._problem.time(proven[0])
-            text = f"CP-SAT searched all orders and found none below {time} (the solver's word)"
-            self._proof = (Bound("cp-sat", proven[0], text), *self._proof)
+        self._run(search, found, model.stop, until + _GRACE_S)
+        return proven
 
     def wait_for_bounds(self) -> None:
         """Where nothing is left to search, wait for what bounds may still be found."""
@@ -500,7 +488,7 @@ class _Search:
 
         Return False where it goes on all the same.
         """
-        background = _Background(search)
+        background = Background(search)
         background.start()
         try:
             while background.is_alive() and monotonic() < until and not self._closed:
@@ -509,8 +497,7 @@ class _Search:
             stop()
             background.join(_GRACE_S)
             self._take(found)
-        if background.error is not None:
-            raise background.error
+        background.require_no_error()
         return not background.is_alive()
 
     def _take(self, found: "Queue[Found]", *, wait_s: float = 0.0) -> None:
@@ -520,61 +507,22 @@ class _Search:
             rows, starts, source = found.get(timeout=wait_s) if wait_s else found.get_nowait()
             while True:
                 if within_limits(self._problem, rows):
-                    self.offer(rows, source, starts)
+                    self._found.offer(rows, source, starts)
                 rows, starts, source = found.get_nowait()
         except Empty:
             return
 
     def _take_bounds(self) -> None:
         """Take the bounds that the search for them has found since last time."""
-        if self._bounding is not None and self._bounding.error is not None:
-            raise self._bounding.error
+        if self._bounding is not None:
+            self._bounding.require_no_error()
         while not self._bounds.empty():
-            bound = self._bounds.get()
-            if bound.ticks > self._proof[0].ticks:
-                others = [other for other in self._proof if other.name != bound.name]
-                self._proof = (bound, *others)
-
-    def offer(self, rows: tuple[Row, ...], source: str, starts: Starts | None = None) -> int:
-        """Keep an order if it is the best so far, and return its objective."""
-        if starts is None:
-            starts = earliest_starts(self._problem, rows)
-        objective = objective_of(self._problem, rows, starts)
-        if self._best is None or objective < self._objective:
-            self._best = Schedule(self._problem, rows, starts, source=source)
-            self._objective = objective
-            if self._on_progress is not None:
-                seconds = monotonic() - self._began
-                self._on_progress(Progress(schedule=self._finished(), seconds=seconds))
-        return objective
+            self._found.prove(self._bounds.get())
 
     def _retime(self) -> None:
-        """For the span, let devices of the best schedule start later where that helps."""
-        best = self._best
-        late = monotonic() > self._deadline and not self._quick
-        if best is not None and not late and self._problem.objective is Objective.SPAN:
-            bound = self._proof[0].ticks
-            starts = least_span_starts(
-                self._problem, best.rows, bound=bound, deadline=self._deadline
-            )
-            self.offer(best.rows, best.source, starts)
-
-    def _fallback(self) -> Schedule:
-        schedule = one_by_one(self._problem)
-        self.offer(schedule.rows, schedule.source)
-        return self._finished()
-
-    def _finished(self) -> Schedule:
-        if self._best is None:
-            raise AssertionError("no schedule yet")
-        bound = self._proof[0].ticks
-        return replace(
-            self._best,
-            objective=self._objective,
-            bound=bound,
-            status=Status.OPTIMAL if self._objective == bound else Status.FEASIBLE,
-            proof=self._proof,
-        )
+        """Retime the best schedule, unless it is large and the time is over."""
+        if self._quick or monotonic() <= self._deadline:
+            self._found.retime(self._deadline)
 
     def result(self, *, interrupted: bool) -> Result:
         """Return what is known now, and end what still runs."""
@@ -582,13 +530,4 @@ class _Search:
             self._stop.ask()
             self._bounding.join(_GRACE_S)
             self._take_bounds()
-        if self._best is None:
-            self._fallback()
-        return Result(
-            timeline=simulate(self._finished()),
-            seconds=monotonic() - self._began,
-            interrupted=interrupted,
-            family=self._family,
-            family_objective_ticks=self._family_objective,
-            forms=self._forms,
-        )
+        return self._found.result(interrupted=interrupted, forms=self._forms)

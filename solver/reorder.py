@@ -9,12 +9,13 @@ hundred ops.
 # numba compiles these functions and has no types of its own.
 
 from collections.abc import Iterator, Sequence
-from threading import Thread
+from functools import partial
 
 import numpy as np
 
 from bubbleproof.schedules.ops import Op, Row
 from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.solver.background import run_together
 from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.dispatch import (
     FORWARD,
@@ -60,16 +61,12 @@ def reordered(
 
     while True:
         results: list[tuple[int, Ints]] = []
-        runs: list[Thread] = []
+        runs: list[partial[None]] = []
         for _ in range(workers):
             heat = scale * _HEATS[turn % len(_HEATS)]
-            arguments = (best_order.copy(), int(rng.integers(2**31)), heat)
-            runs.append(Thread(target=anneal, args=arguments, daemon=True))
+            runs.append(partial(anneal, best_order.copy(), int(rng.integers(2**31)), heat))
             turn += 1
-        for run in runs:
-            run.start()
-        for run in runs:
-            run.join()
+        run_together(runs)
         objective, order = min(results, key=lambda result: (result[0], result[1].tolist()))
         if best is None or objective <= best:
             improved = best is None or objective < best
