@@ -24,6 +24,7 @@ from bubbleproof.schedules.files import LARGEST_FILE_BYTES, AnyPath, Source, pri
 from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import Op, Pair, parse_block
 from bubbleproof.schedules.profile import Profile, placement_of, spreads
+from bubbleproof.schedules.quantity import LARGEST
 
 _GPU_RANGE = "gpu_user_annotation"
 _PREFIX = "PP:"
@@ -98,13 +99,16 @@ def read_trace(path: AnyPath) -> Trace:
         except ValueError:
             # Messages and steps on weights have ranges, too.
             continue
-        if event.ts is None or event.dur is None or event.dur < 0:
-            raise source.of(f"{event.name}: a range needs ts and dur of 0 or more, in microseconds")
+        ts, dur = _time(event.ts), _time(event.dur)
+        if ts is None or dur is None or dur < 0:
+            raise source.of(
+                f"{event.name}: a range needs ts and dur of 0 or more, in microseconds, below 2^53"
+            )
         if isinstance(block, Pair):
             pairs += 1
             continue
-        start = int(event.ts * 1000)
-        intervals.append(Interval(block, start, start + int(event.dur * 1000)))
+        start = int(ts * 1000)
+        intervals.append(Interval(block, start, start + int(dur * 1000)))
     if not intervals:
         raise source.of(
             f"no pipeline ops found among {len(events)} events; torch's pipelining runtime writes "
@@ -189,6 +193,8 @@ def decoded(source: Source) -> tuple[list[_Event], int | None]:
         ) from None
     except msgspec.DecodeError as error:
         raise _json_fault(source, data, str(error)) from None
+    except RecursionError:
+        raise source.of("the text is nested too deeply; no trace of torch.profiler is") from None
     return file.trace_events, None if file.distributed_info is None else file.distributed_info.rank
 
 
@@ -219,6 +225,13 @@ def _source(path: AnyPath) -> Source:
         raise ValueError(f"{name}: is no whole gzip file ({error}); export it again") from None
     except UnicodeDecodeError:
         raise ValueError(f"{name}: is no text; a trace of torch.profiler is JSON") from None
+
+
+def _time(value: Decimal | None) -> Decimal | None:
+    """Return a time if it is one that can be kept: a Decimal may be NaN, or 1e9999999."""
+    if value is None or not value.is_finite() or not -LARGEST < value < LARGEST:
+        return None
+    return value
 
 
 def _start(interval: Interval) -> int:

@@ -263,6 +263,26 @@ def test_times_of_kernels_are_preferred(tmp_path: Path) -> None:
             '{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": 1}]}',
             r"PP:0F0: a range needs ts and dur",
         ),
+        *(
+            (
+                f'[{{"ph": "X", "name": "PP:0F0", "ts": {ts}, "dur": {dur}}}]',
+                r"PP:0F0: a range needs ts and dur of 0 or more, in microseconds, below 2\^53",
+            )
+            for ts, dur in [
+                ("1e9999999", "1"),
+                ("1", "1e400"),
+                ("1", "1e9999999"),
+                ('"NaN"', "1"),
+                ("1", '"NaN"'),
+                ("1", '"Infinity"'),
+                ("1", "-1"),
+            ]
+        ),
+        pytest.param(
+            f'[{{"ph": "M", "args": {"[" * 100_000}{"]" * 100_000}}}]',
+            r"nested too deeply; no trace of torch.profiler is",
+            id="deep",
+        ),
     ],
 )
 def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, text: str, expected: str) -> None:
