@@ -94,6 +94,15 @@ SolveAllN = Annotated[
         "an epilogue, with a bound for every n. -o writes it as a periodic schedule (.json).",
     ),
 ]
+InStreams = Annotated[
+    bool,
+    Parameter(
+        name="--streams",
+        negative=(),
+        help="Order the components of all ops on each device's two streams, not whole blocks; for "
+        "problems whose cost has components. -o writes .json.",
+    ),
+]
 TransportName = Annotated[
     Literal["all", "buffered", "rendezvous", "pair-fifo", "rank-fifo"],
     Parameter(name="--transport", help="How messages move; what is valid ends under all."),

@@ -1,4 +1,4 @@
-"""The command line: solve, family, compare, frontier, verify, repair, show, export, profile, run.
+"""The command line: solve, family, compare, frontier, overlap, verify, repair, show, export, run.
 
 Exit status: 0 fine; 1 an honest no (a rule is broken, no schedule exists); 2 the input could not
 be used, with one line that says where, what and what would be right; 130 after Ctrl-C, 143 after
@@ -27,6 +27,7 @@ from bubbleproof.arguments import (
     AskedProblem,
     Deterministic,
     ForAllN,
+    InStreams,
     OrderOnly,
     Output,
     ProblemFile,
@@ -70,6 +71,7 @@ from bubbleproof.steps import (
     verified_for_every_n,
     write,
 )
+from bubbleproof.stream_commands import overlap, solved_in_streams, verified_streams
 from bubbleproof.terminal import console, drop_stdout, prepare_streams, put, put_json, say
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ def solve(
     deterministic: Deterministic = False,
     certificate: ProofFolder = None,
     all_n: SolveAllN = False,
+    streams: InStreams = False,
     as_json: AsJson = False,
 ) -> int:
     """Find the schedule with the least bubble and prove how far it can be from the best.
@@ -112,8 +115,10 @@ def solve(
     from bubbleproof.verify.rules import verify as judge
 
     asked = read_problem(problem)
+    if streams and (all_n or deterministic or certificate is not None):
+        raise Refusal("--streams: takes no --all-n, --deterministic or --certificate; leave it out")
     if output is not None:
-        require_place(output, (".json",) if all_n else SCHEDULE_FORMS, problem)
+        require_place(output, (".json",) if all_n or streams else SCHEDULE_FORMS, problem)
     if certificate is not None:
         if all_n:
             raise Refusal("--certificate: proves a bound for one n; leave --all-n out")
@@ -128,6 +133,17 @@ def solve(
                 workers=workers,
                 seed=seed,
                 deterministic=deterministic,
+                as_json=as_json,
+            )
+        if streams:
+            return solved_in_streams(
+                problem,
+                asked,
+                output,
+                time_limit=time_limit,
+                workers=workers,
+                seed=seed,
+                asymmetric=False,
                 as_json=as_json,
             )
         result = search(
@@ -271,10 +287,15 @@ def verify(
     from bubbleproof import answers, proofs, report
     from bubbleproof.judging import judge
     from bubbleproof.schedules.program import Program, schedule_of
+    from bubbleproof.schedules.stream_words import holds_streams
     from bubbleproof.verify.certificate import certify
     from bubbleproof.verify.target import Target
     from bubbleproof.verify.transports import Transport
 
+    with usable():
+        of_streams = holds_streams(file)
+    if of_streams:
+        return verified_streams(file, problem, as_json=as_json)
     if all_n:
         if target is not None or renumber is not None or torch_version is not None:
             raise Refusal("--all-n: is about every n, and --target about one; ask one at a time")
@@ -433,6 +454,7 @@ def export(
 
 
 app.command(frontier)
+app.command(overlap)
 app.command(profile)
 app.command(run)
 

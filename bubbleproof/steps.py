@@ -78,13 +78,20 @@ def ended(status: int) -> int:
 
 
 def read_problem(file: Path) -> "Problem":
-    """Read a problem; what is probably not meant goes to stderr."""
+    """Read a problem; what is probably not meant goes to stderr.
+
+    Costs of blocks that components leave open are derived from them.
+    """
     from bubbleproof.schedules.io import load_problem
 
     with usable():
         problem = load_problem(file)
     for warning in problem.warnings():
         say(f"{file}: warning: {warning}")
+    if problem.cost.components is not None:
+        from bubbleproof.solver.pair import with_block_costs
+
+        problem = with_block_costs(problem)
     return problem
 
 

@@ -1,5 +1,7 @@
 """A schedule of components as the words of a file (``bubbleproof.streams/1``), and back."""
 
+from pathlib import Path
+
 from bubbleproof.schedules.files import AnyPath, read_source, write_file
 from bubbleproof.schedules.markup import json_text, parse_json
 from bubbleproof.schedules.problem import Problem
@@ -39,6 +41,17 @@ _FIELDS = (
     "rows",
     "starts",
 )
+
+
+def holds_streams(path: AnyPath) -> bool:
+    """Whether a file is a schedule of components; a pipe, which can be read once only, is none."""
+    if not Path(path).is_file():
+        return False
+    source = read_source(path)
+    if STREAMS_FORMAT not in source.text:
+        return False
+    words = parse_json(source)
+    return is_object(words) and words.get("format") == STREAMS_FORMAT
 
 
 def load_streams(path: AnyPath, problem: Problem | None = None) -> StreamSchedule:

@@ -105,7 +105,7 @@ def solve_streams(
     time_limit_s: float = 60.0,
     workers: int | None = None,
     seed: int = 0,
-    mirrored: bool = True,
+    asymmetric: bool = False,
     on_progress: Callable[[StreamSchedule, float], None] | None = None,
 ) -> StreamResult:
     """Find the best order of all components on the devices' streams, and bound any order.
@@ -119,9 +119,10 @@ def solve_streams(
         A problem whose cost has components. Costs of blocks are not used.
     time_limit_s, workers, seed
         As of ``solve``.
-    mirrored
-        Whether mirrored schedules are searched first where both directions are alike; the bound is
-        on all schedules in any case.
+    asymmetric
+        Whether all the time goes to schedules of any kind; else, where both directions are alike,
+        most of it goes to those in which they mirror each other. ``bound`` is on all schedules in
+        any case.
     on_progress
         Called with each better schedule and the seconds so far.
 
@@ -158,7 +159,7 @@ def solve_streams(
     interrupted = blocks.interrupted
     try:
         search.start(asked)
-        if not interrupted and mirrored and may_mirror(problem):
+        if not interrupted and not asymmetric and may_mirror(problem):
             search.improve_mirrored()
         if not interrupted:
             search.improve()
