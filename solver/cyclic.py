@@ -220,11 +220,11 @@ class _Modulo:
         self._add_exclusion()
         self._add_memory()
 
-    def first(self, time_limit_s: float, *, workers: int, seed: int) -> "Flat | Verdict":
+    def first(self, time_limit_s: float, *, workers: int, seed: int) -> Flat | Verdict:
         """Return starts with this period, or that there are none, or that none were found."""
         return self._solved(time_limit_s, workers=workers, seed=seed)
 
-    def settled(self, start: "Flat", time_limit_s: float, *, workers: int, seed: int) -> "Flat":
+    def settled(self, start: Flat, time_limit_s: float, *, workers: int, seed: int) -> Flat:
         """Return starts with this period whose ramps are short, no worse than the given ones.
 
         Forwards and gradients as soon as can be, which makes the way of one microbatch short; W's
@@ -243,7 +243,7 @@ class _Modulo:
         found = self._solved(time_limit_s, workers=workers, seed=seed)
         return found if isinstance(found, dict) else start
 
-    def _solved(self, time_limit_s: float, *, workers: int, seed: int) -> "Flat | Verdict":
+    def _solved(self, time_limit_s: float, *, workers: int, seed: int) -> Flat | Verdict:
         solver = cp_model.CpSolver()
         parameters = solver.parameters
         parameters.max_time_in_seconds = max(0.01, time_limit_s)

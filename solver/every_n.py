@@ -113,26 +113,22 @@ def solve_every_n(
         deterministic=deterministic,
         on_progress=lambda progress: solved.append(progress.schedule),
     )
-    interrupted = answer.interrupted
     line = least_line(short)
     kernels = Kernels(short, rounds=None, line=line)
-    try:
-        if deterministic:
-            kernels.try_all(solved)
-        else:
-            now = monotonic()
-            looking_s = 0.0 if interrupted else _LOOKING_SHARE * (deadline - now)
-            kernels.try_schedules(reversed(solved), now + looking_s)
-            if not interrupted:
-                threads = workers or min(MOST_WORKERS, os.cpu_count() or 1)
-                kernels.try_cyclic(deadline, workers=threads, seed=seed)
-    except KeyboardInterrupt:
-        interrupted = True
+    finished = kernels.search(
+        solved,
+        deadline,
+        interrupted=answer.interrupted,
+        looking_share=_LOOKING_SHARE,
+        workers=workers or min(MOST_WORKERS, os.cpu_count() or 1),
+        seed=seed,
+        deterministic=deterministic,
+    )
     return EveryN(
         pace=kernels.pace,
         bound=line,
         too_short=tuple(sorted(kernels.too_short.items())),
         seconds=monotonic() - began,
-        interrupted=interrupted,
+        interrupted=not finished,
         cut=answer.cut,
     )

@@ -96,6 +96,47 @@ class Kernels:
             and self.best.constant == self._line.constant
         )
 
+    def search(
+        self,
+        solved: Sequence[Schedule],
+        deadline: float,
+        *,
+        interrupted: bool,
+        looking_share: float,
+        workers: int,
+        seed: int,
+        deterministic: bool,
+    ) -> bool:
+        """Look for kernels in what was solved, then cyclic ones; False where Ctrl-C has ended it.
+
+        Parameters
+        ----------
+        solved
+            Schedules of the short problem, the best last.
+        deadline
+            ``time.monotonic()`` at which to end, unless deterministic.
+        interrupted
+            Whether Ctrl-C came before; then only what has to be done is done.
+        looking_share
+            The share of the time that is for looking at what was solved.
+        workers, seed
+            For CP-SAT.
+        deterministic
+            Whether work is counted in place of time; there is no search for cyclic ones then.
+        """
+        try:
+            if deterministic:
+                self._try_all(solved)
+                return not interrupted
+            now = monotonic()
+            looking_s = 0.0 if interrupted else looking_share * (deadline - now)
+            self.try_schedules(reversed(solved), now + looking_s)
+            if not interrupted:
+                self._try_cyclic(deadline, workers=workers, seed=seed)
+        except KeyboardInterrupt:
+            return False
+        return not interrupted
+
     def try_schedules(self, schedules: Iterable[Schedule], deadline: float) -> None:
         """Look for what schedules of the short problem repeat, until a time.
 
@@ -110,14 +151,14 @@ class Kernels:
             rows_s = _LOOKING_S * sum(map(len, schedule.rows))
             self._try(schedule, deadline if index else max(deadline, now + rows_s))
 
-    def try_all(self, schedules: Sequence[Schedule]) -> None:
+    def _try_all(self, schedules: Sequence[Schedule]) -> None:
         """Look for what the best few schedules, the last ones, repeat, however long it takes."""
         self._try_greedy(inf)
         for schedule in reversed(schedules[-_COUNTED:]):
             if not self.closed:
                 self._try(schedule, inf)
 
-    def try_cyclic(self, deadline: float, *, workers: int, seed: int) -> None:
+    def _try_cyclic(self, deadline: float, *, workers: int, seed: int) -> None:
         """Look for cyclic schedules with a shorter period, and prove that there are none.
 
         In a thread of its own, so that Ctrl-C is heard.

@@ -91,19 +91,16 @@ def solve_long(
         deterministic=deterministic,
         on_progress=lambda progress: solved.append(progress.schedule),
     )
-    interrupted = answer.interrupted
     kernels = Kernels(short, rounds=rounds, line=least_line(short))
-    try:
-        if deterministic:
-            kernels.try_all(solved)
-        else:
-            now = monotonic()
-            looking_s = 0.0 if interrupted else _LOOKING_SHARE * (deadline - now)
-            kernels.try_schedules(reversed(solved), now + looking_s)
-            if not interrupted:
-                kernels.try_cyclic(deadline, workers=workers, seed=seed)
-    except KeyboardInterrupt:
-        interrupted = True
+    finished = kernels.search(
+        solved,
+        deadline,
+        interrupted=answer.interrupted,
+        looking_share=_LOOKING_SHARE,
+        workers=workers,
+        seed=seed,
+        deterministic=deterministic,
+    )
     schedule = kernels.pace.unrolled(rounds)
     timeline = simulate(schedule)
     objective, bound = timeline.objective_ticks, proof[0].ticks
@@ -121,6 +118,6 @@ def solve_long(
     return Result(
         timeline=replace(timeline, schedule=schedule),
         seconds=seconds,
-        interrupted=interrupted,
+        interrupted=not finished,
         cut=answer.cut,
     )
