@@ -147,6 +147,24 @@ Deterministic = Annotated[
         "too short.",
     ),
 ]
+Asymmetric = Annotated[
+    bool,
+    Parameter(
+        name="--asymmetric",
+        negative=(),
+        help="With overlapped pairs: search among all orders from the start, not first among those "
+        "that are their own mirror image. Bounds hold for all orders either way.",
+    ),
+]
+OnPlacements = Annotated[
+    bool,
+    Parameter(
+        name="--placements",
+        negative=(),
+        help="Cut the same model for every placement, and show all families and the solver on "
+        "each; --time-limit is shared.",
+    ),
+]
 ProofFolder = Annotated[
     Path | None,
     Parameter(

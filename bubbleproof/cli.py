@@ -25,9 +25,11 @@ from bubbleproof import __version__
 from bubbleproof.arguments import (
     AsJson,
     AskedProblem,
+    Asymmetric,
     Deterministic,
     ForAllN,
     InStreams,
+    OnPlacements,
     OrderOnly,
     Output,
     ProblemFile,
@@ -104,6 +106,7 @@ def solve(
     certificate: ProofFolder = None,
     all_n: SolveAllN = False,
     streams: InStreams = False,
+    asymmetric: Asymmetric = False,
     as_json: AsJson = False,
 ) -> int:
     """Find the schedule with the least bubble and prove how far it can be from the best.
@@ -143,7 +146,7 @@ def solve(
                 time_limit=time_limit,
                 workers=workers,
                 seed=seed,
-                asymmetric=False,
+                asymmetric=asymmetric,
                 as_json=as_json,
             )
         result = search(
@@ -153,6 +156,7 @@ def solve(
             workers=workers,
             seed=seed,
             deterministic=deterministic,
+            asymmetric=asymmetric,
         )
     except NoScheduleError as error:
         if as_json:
@@ -240,6 +244,7 @@ def compare(
     time_limit: TimeLimit = 20.0,
     workers: Workers = None,
     seed: Seed = 0,
+    placements: OnPlacements = False,
     as_json: AsJson = False,
 ) -> int:
     """Show every published family and the solver side by side."""
@@ -247,6 +252,16 @@ def compare(
     from bubbleproof.solver.comparison import compare_families
     from bubbleproof.solver.result import NoScheduleError
 
+    if placements:
+        from bubbleproof.placements import compare_placements
+
+        return compare_placements(
+            read_problem(problem),
+            time_limit=time_limit,
+            workers=workers,
+            seed=seed,
+            as_json=as_json,
+        )
     asked = read_problem(problem)
     comparison = compare_families(asked)
     interrupted = False

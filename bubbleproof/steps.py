@@ -38,6 +38,7 @@ def search(
     workers: int | None,
     seed: int,
     deterministic: bool = False,
+    asymmetric: bool = False,
 ) -> "Result":
     """Solve, keep the best schedule in a file, and show the progress where someone can see it."""
     from bubbleproof.report import progress_line
@@ -65,6 +66,7 @@ def search(
             workers=workers,
             seed=seed,
             deterministic=deterministic,
+            asymmetric=asymmetric,
             on_progress=improved,
         )
     if result.cut:

@@ -39,6 +39,9 @@ class Model:
     mirror
         Only schedules that are their own image in it are searched, which halves the model; what is
         proven holds among them alone. The order has to be its own image.
+    reach
+        Only what stands at most so many places apart in the order may be a pair; then nothing is
+        proven of the others. None: any two.
     """
 
     def __init__(
@@ -48,11 +51,18 @@ class Model:
         *,
         least: int = 0,
         mirror: Mirror | None = None,
+        reach: int | None = None,
     ) -> None:
         self.scaled = Scaled.of(problem)
         self._problem = self.scaled.problem
         self._least = least
-        self._mirror = mirror
+        self._mirror, self._reach = mirror, reach
+        self._place = {
+            _input(op) if op.kind is OpKind.BACKWARD else op: place
+            for row in rows
+            for place, block in enumerate(row)
+            for op in ops_of(block)
+        }
         self._times = LeastTimes(self._problem)
         self._model = cp_model.CpModel()
         self._solver = cp_model.CpSolver()
@@ -160,8 +170,10 @@ class Model:
             if self._problem.cost.pair[self._device(forward)] is None:
                 continue
             for backward in self._ops(OpKind.BACKWARD_INPUT):
-                if self._device(backward) == self._device(forward) and self._independent(
-                    forward, backward
+                if (
+                    self._device(backward) == self._device(forward)
+                    and self._independent(forward, backward)
+                    and self._in_reach(forward, backward)
                 ):
                     known = self._pairs.get((self._image(forward), self._image(backward)))
                     if known is not None:
@@ -187,6 +199,11 @@ class Model:
         chain_of = self._problem.placement.chain_of_stage
         one_chain = chain_of[forward.stage] == chain_of[backward.stage]
         return not one_chain or backward.microbatch < forward.microbatch
+
+    def _in_reach(self, forward: Op, backward: Op) -> bool:
+        """Whether two ops stand near enough in the order to be searched as a pair."""
+        reach = self._reach
+        return reach is None or abs(self._place[forward] - self._place[backward]) <= reach
 
     def _add_ops(self) -> None:
         """Each op, alone or in a pair, takes its time on its device."""
