@@ -16,7 +16,7 @@ from bubbleproof.schedules.ops import parse_block
 from bubbleproof.schedules.periodic import Periodic
 from bubbleproof.schedules.periodic_program import PeriodicProgram
 from bubbleproof.schedules.problem import MOST_OPS, Problem
-from bubbleproof.schedules.problem_words import problem_of_words, words_of_problem
+from bubbleproof.schedules.problem_words import problem_within, words_of_problem
 from bubbleproof.schedules.program import parse_step
 from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.words import count, fields, is_list, text
@@ -121,12 +121,9 @@ def periodic_program_of_words(words: object) -> PeriodicProgram:
 
 
 def _problem_and_step(given: Mapping[str, object]) -> tuple[Problem, tuple[int, ...]]:
-    if given.get("problem") is None:
+    problem = problem_within(given)
+    if problem is None:
         raise ValueError("problem is missing; put what the schedule is for into it")
-    try:
-        problem = problem_of_words(given["problem"])
-    except ValueError as error:
-        raise ValueError(f"in problem: {error}") from None
     step = given.get("step", 1)
     if is_list(step):
         return problem, tuple(count(x, f"step[{i}]", 1, MOST_OPS) for i, x in enumerate(step))

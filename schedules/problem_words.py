@@ -70,6 +70,23 @@ def problem_of_words(words: object) -> Problem:
     )
 
 
+def problem_within(given: Words) -> Problem | None:
+    """Read the problem that another file has in it; None where it has none.
+
+    Raises
+    ------
+    ValueError
+        As ``problem_of_words``, and that it is in the problem.
+    """
+    words = given.get("problem")
+    if words is None:
+        return None
+    try:
+        return problem_of_words(words)
+    except ValueError as error:
+        raise ValueError(f"in problem: {error}") from None
+
+
 def words_of_problem(problem: Problem) -> dict[str, object]:
     """Return what a file says of a problem: one number where all stages agree, else a list.
 

@@ -1,7 +1,7 @@
 """A program as the words of a file (``bubbleproof.program/1``), and back, without loss."""
 
 from bubbleproof.schedules.problem import Problem
-from bubbleproof.schedules.problem_words import problem_of_words, words_of_problem
+from bubbleproof.schedules.problem_words import problem_within, words_of_problem
 from bubbleproof.schedules.program import Program, Step, parse_step
 from bubbleproof.schedules.quantity import shown
 from bubbleproof.schedules.schedule import require_all_rows
@@ -43,12 +43,9 @@ def program_of_words(words: object, problem: Problem | None = None) -> Program:
     """
     given = fields(words, PROGRAM_FORMAT, _FIELDS, "a program")
     if problem is None:
-        if given.get("problem") is None:
-            raise ValueError("problem is missing; put what the program is for into it, or give it")
-        try:
-            problem = problem_of_words(given["problem"])
-        except ValueError as error:
-            raise ValueError(f"in problem: {error}") from None
+        problem = problem_within(given)
+    if problem is None:
+        raise ValueError("problem is missing; put what the program is for into it, or give it")
     rows = given.get("rows")
     if not is_list(rows):
         raise ValueError(

@@ -14,7 +14,7 @@ from bubbleproof.schedules.measured_words import measured_of_words, words_of_mea
 from bubbleproof.schedules.ops import Row
 from bubbleproof.schedules.placement import MOST_STAGES
 from bubbleproof.schedules.problem import Problem
-from bubbleproof.schedules.problem_words import problem_of_words, words_of_problem
+from bubbleproof.schedules.problem_words import problem_within, words_of_problem
 from bubbleproof.schedules.quantity import FINEST, LARGEST, shown
 from bubbleproof.schedules.schedule import (
     Bound,
@@ -122,7 +122,7 @@ def schedule_of_words(
         claim contradicts itself; the message has the field.
     """
     given = fields(words, SCHEDULE_FORMAT, _FIELDS, "a schedule")
-    own = _own_problem(given)
+    own = problem_within(given)
     target = own if problem is None else problem
     if target is None:
         raise ValueError("problem is missing; put what the schedule is for into it, or give it")
@@ -152,16 +152,6 @@ def schedule_of_words(
     if order_only or (problem is not None and problem != own):
         return schedule
     return _claimed(schedule, given)
-
-
-def _own_problem(given: Mapping[str, object]) -> Problem | None:
-    words = given.get("problem")
-    if words is None:
-        return None
-    try:
-        return problem_of_words(words)
-    except ValueError as error:
-        raise ValueError(f"in problem: {error}") from None
 
 
 def _rows(value: object) -> tuple[Row, ...]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from bubbleproof.schedules.files import AnyPath, read_source, write_file
 from bubbleproof.schedules.markup import json_text, parse_json
 from bubbleproof.schedules.problem import Problem
-from bubbleproof.schedules.problem_words import problem_of_words, words_of_problem
+from bubbleproof.schedules.problem_words import problem_within, words_of_problem
 from bubbleproof.schedules.quantity import LARGEST, shown
 from bubbleproof.schedules.schedule import Status
 from bubbleproof.schedules.streams import (
@@ -131,12 +131,7 @@ def streams_of_words(words: object, problem: Problem | None = None) -> StreamSch
         If the format is another one, or the rows and starts do not fit the problem's devices.
     """
     given = fields(words, STREAMS_FORMAT, _FIELDS, "a schedule of streams")
-    own = None
-    if given.get("problem") is not None:
-        try:
-            own = problem_of_words(given["problem"])
-        except ValueError as error:
-            raise ValueError(f"in problem: {error}") from None
+    own = problem_within(given)
     target = own if problem is None else problem
     if target is None:
         raise ValueError("problem is missing; put what the schedule is for into it, or give it")
