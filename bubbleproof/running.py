@@ -263,7 +263,7 @@ def _end(error: Exception) -> None:
         if unusable:
             raise Refusal(str(error)) from error
         raise error
-    from bubbleproof.runtime.failure import first_failure
+    from bubbleproof.runtime.failure import first_failure, root_of
 
     first = first_failure(error)
     if first is not None:
@@ -274,9 +274,7 @@ def _end(error: Exception) -> None:
         say(f"rank {rank}: {error}")
     else:
         traceback.print_exception(error)
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        cause = root_of(error)
         say(f"rank {rank}: {type(cause).__name__}: {cause}")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -19,6 +19,13 @@ TRIPS = 25
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
+def now_ns(device: torch.device) -> int:
+    """Return this process's clock once a device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return perf_counter_ns()
+
+
 def behind_rank_0_ns(device: torch.device) -> int:
     """Return what is to be added to this process's clock for that of rank 0; all call it at once.
 

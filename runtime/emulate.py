@@ -20,9 +20,8 @@ from torch.nn import Module, Parameter
 
 from bubbleproof.runtime.model import Model
 from bubbleproof.schedules.cost import PerStage
+from bubbleproof.schedules.intervals import UNIT_NS
 from bubbleproof.schedules.problem import Problem
-
-NS_PER_S = 10**9
 
 WIDTH = 16
 """Numbers in a microbatch, so that messages are small."""
@@ -117,7 +116,7 @@ def emulated(problem: Problem, *, unit_ns: float) -> Model:
         Nanoseconds in one unit of its time.
     """
     cost, placement = problem.cost, problem.placement
-    tick_s = unit_ns / cost.ticks_per_unit / NS_PER_S
+    tick_s = unit_ns / cost.ticks_per_unit / UNIT_NS["s"]
 
     def stage(number: int) -> Module:
         def seconds(ticks: PerStage) -> float:

@@ -22,6 +22,13 @@ class PeerError(RuntimeError):
     """A process failed since another one did; the message has the error of the first."""
 
 
+def root_of(error: BaseException) -> BaseException:
+    """Return the error that the others were raised from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 def first_failure(error: Exception) -> str | None:
     """Tell the other processes of an error here; return what one of them said before.
 
@@ -31,9 +38,7 @@ def first_failure(error: Exception) -> str | None:
         Rank and error of the process that failed first, or that one ended without a word; None
         where it is this one, or where the process that held the store is gone.
     """
-    root: BaseException = error
-    while root.__cause__ is not None:
-        root = root.__cause__
+    root = root_of(error)
     own = f"rank {dist.get_rank()}: {type(root).__name__}: {root}"
     try:
         store = dist.distributed_c10d._get_default_store()

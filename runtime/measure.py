@@ -7,11 +7,8 @@ no other device at work. The backwards are those that torch's stages run. On the
 chain torch leaves I empty and does the whole backward in W; that is measured as it is.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from statistics import median
-from time import perf_counter_ns
 from typing import TypeVar
 
 import torch
@@ -26,6 +23,8 @@ from torch.nn import Module
 
 from bubbleproof.runtime.agree import everywhere
 from bubbleproof.runtime.bytes import allocated, size_bytes, tensors_of
+from bubbleproof.runtime.clocks import now_ns
+from bubbleproof.runtime.links import transfer_times_ns
 from bubbleproof.runtime.microbatches import arguments_of, targets_of
 from bubbleproof.runtime.model import Model
 from bubbleproof.runtime.stage import require_module
@@ -36,9 +35,6 @@ from bubbleproof.schedules.profile import Profile, StageBytes, spreads
 
 WARM_UP = 2
 """Walks that are not counted: first ones allocate, compile and fill caches."""
-
-PINGS = 12
-"""Round trips of a link, of which the first two are not counted."""
 
 T = TypeVar("T")
 
@@ -97,7 +93,9 @@ def measure(model: Model, problem: Problem, *, device: torch.device, rounds: int
             walker.walk(turn, split=split)
     walker.counting = True
     walker.walk(0, split=True)
-    transfer = _links(walker) if processes > 1 else None
+    transfer = None
+    if processes > 1:
+        transfer = transfer_times_ns(walker.messages, placement, device)
     reports = everywhere((walker.intervals, walker.bytes_of_stages()), None)
     memory = {stage: each for _, held in reports for stage, each in held.items()}
     return Profile(
@@ -231,15 +229,10 @@ class _Walker:
         if self.counting:
             result, self.counted[op.stage, op.kind] = allocated(work, self.device)
             return result
-        start = self._clock()
+        start = now_ns(self.device)
         result = work()
-        self.intervals.append(Interval(op, start, self._clock()))
+        self.intervals.append(Interval(op, start, now_ns(self.device)))
         return result
-
-    def _clock(self) -> int:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return perf_counter_ns()
 
     def _hand_over(self, values: Tensors, source: int, target: int) -> Tensors:
         """Take tensors from the process of a stage to that of another; the others look on."""
@@ -293,70 +286,6 @@ class _Walker:
                 + 2 * number * (gradient * far_before + output * far_behind),
             )
         return held
-
-
-def _links(walker: _Walker) -> tuple[tuple[int, ...], ...]:
-    """Return the time of a message from device to device: half a round trip, in nanoseconds."""
-    placement = walker.problem.placement
-    sizes: dict[tuple[int, int], int] = {}
-    sent = everywhere(walker.messages, None)
-    for (source, target), size in chain.from_iterable(each.items() for each in sent):
-        ends = (placement.device_of_stage[source], placement.device_of_stage[target])
-        link = (min(ends), max(ends))
-        if ends[0] != ends[1]:
-            sizes[link] = max(size, sizes.get(link, 0))
-    return measured_links(sizes, placement.devices, walker.device)
-
-
-def measured_links(
-    sizes: Mapping[tuple[int, int], int], devices: int, device: torch.device
-) -> tuple[tuple[int, ...], ...]:
-    """Return the time of a message from device to device, in nanoseconds; all processes call it.
-
-    Parameters
-    ----------
-    sizes
-        For two devices, the smaller number first, the bytes of the message; the same on all
-        processes. Between others the time is given as 0.
-    devices
-        Number of devices, each a rank.
-    device
-        Where this process's tensors are.
-    """
-    times = {link: link_ns(link, size, device) for link, size in sorted(sizes.items())}
-    return tuple(
-        tuple(times.get((min(a, b), max(a, b)), 0) for b in range(devices)) for a in range(devices)
-    )
-
-
-def link_ns(link: tuple[int, int], size_bytes: int, device: torch.device) -> int:
-    """Return half the median round trip of a message between two ranks; all processes call it.
-
-    Parameters
-    ----------
-    link
-        The two ranks.
-    size_bytes
-        The size of the message.
-    device
-        Where this process's tensors are.
-    """
-    rank, (near, far) = dist.get_rank(), link
-    trips: list[int] = []
-    message = torch.zeros(max(1, size_bytes), dtype=torch.uint8, device=device)
-    for _ in range(PINGS if rank in link else 0):
-        start = perf_counter_ns()
-        if rank == near:
-            dist.send(message, far)
-            dist.recv(message, far)
-        else:
-            dist.recv(message, near)
-            dist.send(message, near)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        trips.append(perf_counter_ns() - start)
-    told = everywhere(round(median(trips[2:]) / 2) if rank == near else None, None)
-    return next((each for each in told if each is not None), 0)
 
 
 def _fresh(value: Tensor, *, forward: bool) -> Tensor:

@@ -1,7 +1,6 @@
 """A schedule run for a few steps, with the timeline that its ops really had."""
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -11,8 +10,8 @@ from torch.nn import Module
 from bubbleproof.runtime.agree import everywhere
 from bubbleproof.runtime.bytes import size_bytes, tensors_of
 from bubbleproof.runtime.clocks import behind_rank_0_ns
+from bubbleproof.runtime.links import transfer_times_ns
 from bubbleproof.runtime.load import load
-from bubbleproof.runtime.measure import measured_links
 from bubbleproof.runtime.microbatches import Inputs, Targets
 from bubbleproof.runtime.model import Model
 from bubbleproof.runtime.stage import require_module
@@ -95,6 +94,12 @@ class Session:
         shifted = [[_later(interval, offset) for interval in each] for each in own]
         everyone = everywhere((shifted, losses, self.runtime.live.peak), None)
         number = self.schedule.problem.total_microbatches
+        placement = self.schedule.problem.placement
+        messages = {
+            (stage, following): size
+            for stage, size in self.outputs_bytes.items()
+            if (following := placement.following[stage]) is not None
+        }
 
         def timeline(step: int) -> Measured:
             intervals = [interval for theirs, _, _ in everyone for interval in theirs[step]]
@@ -110,7 +115,7 @@ class Session:
             losses=tuple(
                 sum(theirs[step] for _, theirs, _ in everyone) / number for step in range(1 + steps)
             ),
-            transfer_ns=_links(self.schedule.problem.placement, self.outputs_bytes, self.device),
+            transfer_ns=transfer_times_ns(messages, placement, self.device),
             peak_live=tuple(peak for _, _, peak in everyone),
         )
 
@@ -138,21 +143,6 @@ def _counter(
         bytes_of_stage[stage] = sum(map(size_bytes, tensors_of(output) or ()))
 
     return count
-
-
-def _links(
-    placement: Placement, outputs_bytes: Mapping[int, int], device: torch.device
-) -> tuple[tuple[int, ...], ...]:
-    """Return the time of the largest message between each two devices that exchange some."""
-    sizes: dict[tuple[int, int], int] = {}
-    made = {stage: size for each in everywhere(outputs_bytes, None) for stage, size in each.items()}
-    for stages in placement.chains:
-        for stage, following in pairwise(stages):
-            ends = [placement.device_of_stage[each] for each in (stage, following)]
-            if ends[0] != ends[1]:
-                link = (min(ends), max(ends))
-                sizes[link] = max(made[stage], sizes.get(link, 0))
-    return measured_links(sizes, placement.devices, device)
 
 
 def _inputs_on(inputs: Inputs, device: torch.device) -> Inputs:

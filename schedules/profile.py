@@ -1,18 +1,16 @@
 """What was measured of a model, stage by stage, and the problem that it makes. Needs no torch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
 
 from bubbleproof.schedules.cost import Backward
-from bubbleproof.schedules.intervals import Interval
+from bubbleproof.schedules.intervals import UNIT_NS, Interval
 from bubbleproof.schedules.ops import OpKind
-from bubbleproof.schedules.placement import Placement, linear, loop, parse_placement, v
+from bubbleproof.schedules.placement import Placement, bidirectional, explicit, linear, loop, v
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.words import Words
-
-NS_PER_US = 1000
 
 StageKind: TypeAlias = tuple[int, OpKind]
 
@@ -80,7 +78,9 @@ def spreads(intervals: Iterable[Interval]) -> dict[StageKind, Spread]:
     }
 
 
-def problem_of_profile(profile: Profile, *, microbatches: int, name: str = "") -> Problem:
+def problem_of_profile(
+    profile: Profile, *, microbatches: int | Sequence[int], name: str = ""
+) -> Problem:
     """Return the problem of a profile: medians in whole microseconds, memory in bytes.
 
     Its backward is ``free`` where both forms were measured, else the one that was.
@@ -90,7 +90,7 @@ def problem_of_profile(profile: Profile, *, microbatches: int, name: str = "") -
     profile
         What was measured.
     microbatches
-        How many the problem has in all.
+        How many the problem has in all, or on each chain.
     name
         Its name.
 
@@ -107,14 +107,14 @@ def problem_of_profile(profile: Profile, *, microbatches: int, name: str = "") -
     }[backward]
     cost: dict[str, object] = {
         letter: [
-            round(profile.times[stage, OpKind(letter)].median_ns / NS_PER_US)
+            round(profile.times[stage, OpKind(letter)].median_ns / UNIT_NS["us"])
             for stage in range(profile.placement.stages)
         ]
         for letter in kinds
     }
     if profile.transfer_ns is not None:
         cost["transfer"] = [
-            [round(time / NS_PER_US) for time in row] for row in profile.transfer_ns
+            [round(time / UNIT_NS["us"]) for time in row] for row in profile.transfer_ns
         ]
     return Problem(
         devices=profile.placement.devices,
@@ -128,8 +128,10 @@ def problem_of_profile(profile: Profile, *, microbatches: int, name: str = "") -
     )
 
 
-def placement_of(device_of_stage: tuple[int, ...], devices: int) -> Placement:
-    """Return the named placement of one chain that puts stages on these devices, or a listed one.
+def placement_of(
+    device_of_stage: tuple[int, ...], chains: tuple[tuple[int, ...], ...], devices: int
+) -> Placement:
+    """Return the named placement that has these stages and chains, or a listed one.
 
     Raises
     ------
@@ -138,10 +140,10 @@ def placement_of(device_of_stage: tuple[int, ...], devices: int) -> Placement:
     """
     chunks, rest = divmod(len(device_of_stage), devices)
     named = [] if rest or not chunks else [loop(devices, chunks), v(devices)]
-    for placement in (linear(devices), *named):
-        if placement.device_of_stage == device_of_stage:
+    for placement in (linear(devices), *named, bidirectional(devices)):
+        if (placement.device_of_stage, placement.chains) == (device_of_stage, chains):
             return placement
-    return parse_placement({"device_of_stage": list(device_of_stage)}, devices)
+    return explicit(devices, device_of_stage, chains)
 
 
 def _backward(profile: Profile) -> Backward:
