@@ -2,13 +2,16 @@
 
 A move exchanges two neighbours on a machine that follow each other on a longest way without a
 precedence between them; no other exchange of neighbours can shorten that way, and this one never
-closes a cycle (van Laarhoven, Aarts and Lenstra, Operations Research 40(1), 1992). What breaks a
-memory limit is not taken.
+closes a cycle (van Laarhoven, Aarts and Lenstra, Operations Research 40(1), 1992). Most moves are
+refused by the longest way through the two alone, from heads and tails (Taillard, ORSA Journal on
+Computing 6(2), 1994), without timing the whole order. What breaks a memory limit is not taken.
 """
 # pyright: basic
 # numba compiles the inner loop and has no types of its own.
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from time import monotonic
 
 import numpy as np
@@ -27,7 +30,14 @@ _COOLINGS = (1, 2, 4)
 
 
 def anneal(
-    shop: Shop, starts: Sequence[int], *, until: float, seed: int, least: int = 0
+    shop: Shop,
+    starts: Sequence[int],
+    *,
+    until: float,
+    seed: int,
+    workers: int = 1,
+    least: int = 0,
+    on_starts: Callable[[tuple[int, ...]], None] | None = None,
 ) -> tuple[int, ...]:
     """Return starts that are at least as good as the given ones.
 
@@ -41,26 +51,45 @@ def anneal(
         ``time.monotonic()`` at which to return.
     seed
         Of the random choices.
+    workers
+        Threads; each cools on its own, and the best of them is where the next cooling begins.
     least
         A makespan with which the search may end.
+    on_starts
+        Is told better starts, from any of the threads.
     """
-    tables = _tables(shop)
-    previous, following = _neighbours(shop, starts)
-    best, makespan = np.array(starts, dtype=np.int64), makespan_of(shop, starts)
-    heat = float(np.mean(tables[0]))
-    began = monotonic()
-    step = seed
-    for cooled in np.cumsum(_COOLINGS) / sum(_COOLINGS):
-        now = start = monotonic()
-        end = began + cooled * (until - began)
-        while now < end and makespan > least:
-            temperature = heat * _HOT * (_COLD / _HOT) ** ((now - start) / (end - start))
-            makespan = _anneal(
-                *tables, previous, following, best, makespan, temperature, step, _MOVES_AT_ONCE
+    tables, stop = _tables(shop), Event()
+    best, began = tuple(starts), monotonic()
+
+    def cooled(seed: int, end: float) -> tuple[int, ...]:
+        previous, following = _neighbours(shop, best)
+        own, makespan = np.array(best, dtype=np.int64), makespan_of(shop, best)
+        start = now = monotonic()
+        while now < end and makespan > least and not stop.is_set():
+            heat = _HOT * (_COLD / _HOT) ** ((now - start) / (end - start))
+            temperature = heat * float(np.mean(tables[0]))
+            found = _anneal(
+                *tables, previous, following, own, makespan, temperature, seed, _MOVES_AT_ONCE
             )
-            step += 1
+            if found < makespan and on_starts is not None:
+                on_starts(tuple(map(int, own)))
+            makespan = found
+            seed += workers
             now = monotonic()
-    return tuple(map(int, best))
+        return tuple(map(int, own))
+
+    for share in np.cumsum(_COOLINGS) / sum(_COOLINGS):
+        end = began + float(share) * (until - began)
+        with ThreadPoolExecutor(workers) as pool:
+            # In threads of their own, so that Ctrl-C reaches this one.
+            running = [pool.submit(cooled, seed + worker, end) for worker in range(workers)]
+            try:
+                found = [run.result() for run in running]
+            except KeyboardInterrupt:
+                stop.set()
+                raise
+        best = min(found, key=lambda each: makespan_of(shop, each))
+    return best
 
 
 def _tables(shop: Shop):
@@ -70,7 +99,11 @@ def _tables(shop: Shop):
     for index, needs in enumerate(after):
         for earlier, lag in needs:
             behind[earlier].append((index, lag))
-    limited = [h for h in shop.holds if shop.limits[h.device] is not None]
+    by_device = [
+        [hold for hold in shop.holds if hold.device == device and limit is not None]
+        for device, limit in enumerate(shop.limits)
+    ]
+    limited = [hold for holds in by_device for hold in holds]
 
     def flat(lists):
         at = np.zeros(len(lists) + 1, dtype=np.int64)
@@ -84,13 +117,13 @@ def _tables(shop: Shop):
     first, first_at = flat([hold.first for hold in limited])
     last, last_at = flat([hold.last for hold in limited])
     limits = np.array([limit or 0 for limit in shop.limits], dtype=np.int64)
-    amounts = np.array([(h.device, h.amount) for h in limited], dtype=np.int64).reshape(-1, 2)
+    amounts, device_at = flat([[hold.amount for hold in holds] for holds in by_device])
     ticks = np.array([task.ticks for task in shop.tasks], dtype=np.int64)
     return (
         ticks,
         (before, before_lag, before_at),
         (next_, next_lag, next_at),
-        (first, first_at, last, last_at, amounts, limits),
+        (first, first_at, last, last_at, amounts, device_at, limits),
     )
 
 
@@ -143,9 +176,60 @@ def _timed(ticks, before_at, behind, previous, following, starts, waiting, queue
 
 
 @compiled
+def _tails(ticks, behind, following, queue, tails):
+    """Write for each task the longest way from its end to the end of all; queue as timed."""
+    next_, next_lag, next_at = behind
+    for position in range(len(ticks) - 1, -1, -1):
+        i = queue[position]
+        tails[i] = _tail(ticks, next_, next_lag, next_at, tails, i)
+        j = following[i]
+        if j >= 0:
+            tails[i] = max(tails[i], ticks[j] + tails[j])
+
+
+@compiled
+def _tail(ticks, next_, next_lag, next_at, tails, i):
+    """Return the longest way from a task's end by precedences alone."""
+    tail = 0
+    for at in range(next_at[i], next_at[i + 1]):
+        j = next_[at]
+        tail = max(tail, next_lag[at] + ticks[j] + tails[j])
+    return tail
+
+
+@compiled
+def _head(ticks, before, starts, i):
+    """Return the longest way to a task's start by precedences alone."""
+    before_, before_lag, before_at = before
+    head = 0
+    for at in range(before_at[i], before_at[i + 1]):
+        j = before_[at]
+        head = max(head, starts[j] + ticks[j] + before_lag[at])
+    return head
+
+
+@compiled
+def _way_through(ticks, before, behind, previous, following, starts, tails, earlier, later):
+    """Return the longest way through two neighbours once they are exchanged."""
+    next_, next_lag, next_at = behind
+    first, last = previous[earlier], following[later]
+    head_later = _head(ticks, before, starts, later)
+    if first >= 0:
+        head_later = max(head_later, starts[first] + ticks[first])
+    head_earlier = max(head_later + ticks[later], _head(ticks, before, starts, earlier))
+    tail_earlier = _tail(ticks, next_, next_lag, next_at, tails, earlier)
+    if last >= 0:
+        tail_earlier = max(tail_earlier, ticks[last] + tails[last])
+    tail_later = max(
+        tail_earlier + ticks[earlier], _tail(ticks, next_, next_lag, next_at, tails, later)
+    )
+    return max(head_later + ticks[later] + tail_later, head_earlier + ticks[earlier] + tail_earlier)
+
+
+@compiled
 def _fits(ticks, memory, starts, begins, ends):
     """Whether no device holds more than its limit when something is allocated."""
-    first, first_at, last, last_at, amounts, limits = memory
+    first, first_at, last, last_at, amounts, device_at, limits = memory
     for h in range(len(amounts)):
         begins[h] = starts[first[first_at[h]]]
         for at in range(first_at[h], first_at[h + 1]):
@@ -153,13 +237,15 @@ def _fits(ticks, memory, starts, begins, ends):
         ends[h] = 0
         for at in range(last_at[h], last_at[h + 1]):
             ends[h] = max(ends[h], starts[last[at]] + ticks[last[at]])
-    for h in range(len(amounts)):
-        held = 0
-        for other in range(len(amounts)):
-            if amounts[other, 0] == amounts[h, 0] and begins[other] <= begins[h] < ends[other]:
-                held += amounts[other, 1]
-        if held > limits[amounts[h, 0]]:
-            return False
+    for device in range(len(limits)):
+        holds = range(device_at[device], device_at[device + 1])
+        for h in holds:
+            held = 0
+            for other in holds:
+                if begins[other] <= begins[h] < ends[other]:
+                    held += amounts[other]
+            if held > limits[device]:
+                return False
     return True
 
 
@@ -216,7 +302,9 @@ def _anneal(
     starts, tried = np.empty(n, np.int64), np.empty(n, np.int64)
     waiting, queue, found = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     begins, ends = np.empty(len(memory[4]), np.int64), np.empty(len(memory[4]), np.int64)
+    tails = np.empty(n, np.int64)
     current = _timed(ticks, before[2], behind, previous, following, starts, waiting, queue)
+    _tails(ticks, behind, following, queue, tails)
     if current < makespan and _fits(ticks, memory, starts, begins, ends):
         makespan = current
         best[:] = starts
@@ -226,12 +314,17 @@ def _anneal(
             break
         later = found[np.random.randint(count)]
         earlier = previous[later]
+        most = current - temperature * np.log(1 - np.random.random())
+        if most < _way_through(
+            ticks, before, behind, previous, following, starts, tails, earlier, later
+        ):
+            continue
         _exchange(previous, following, later)
         length = _timed(ticks, before[2], behind, previous, following, tried, waiting, queue)
-        better = length <= current or np.random.random() < np.exp((current - length) / temperature)
-        if better and _fits(ticks, memory, tried, begins, ends):
+        if length <= most and _fits(ticks, memory, tried, begins, ends):
             current = length
             starts[:] = tried
+            _tails(ticks, behind, following, queue, tails)
             if current < makespan:
                 makespan = current
                 best[:] = starts

@@ -10,6 +10,7 @@ mirror image.
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import Lock
 from time import monotonic
 
 from bubbleproof.schedules import families
@@ -203,6 +204,7 @@ class _Search:
         self._starts: tuple[int, ...] = ()
         self._source = ""
         self._known: list[dict[Component, int]] = []
+        self._lock = Lock()
 
     def start(self, asked: Problem) -> None:
         """Take the best of what is known of blocks."""
@@ -243,9 +245,10 @@ class _Search:
             hint,
             until=now + _ANNEALING_SHARE * (until - now),
             seed=self._seed,
+            workers=self._workers,
             least=least,
+            on_starts=lambda starts: self._offer(shop, starts, "annealing of streams"),
         )
-        self._offer(shop, annealed, "annealing of streams")
         solved = solve_shop(
             shop.shop,
             annealed,
@@ -267,11 +270,12 @@ class _Search:
     def _offer(self, shop: StreamShop, starts: tuple[int, ...], source: str) -> None:
         if shop.mirrored:
             starts = self._all.starts_of(shop.mirror(starts))
-        if self._starts and makespan_of(self._all.shop, starts) >= self._objective:
-            return
-        self._starts, self._source = starts, source
-        if self._on_progress is not None:
-            self._on_progress(self._schedule(), monotonic() - self._began)
+        with self._lock:
+            if self._starts and makespan_of(self._all.shop, starts) >= self._objective:
+                return
+            self._starts, self._source = starts, source
+            if self._on_progress is not None:
+                self._on_progress(self._schedule(), monotonic() - self._began)
 
     def _schedule(self) -> StreamSchedule:
         rows, starts = self._all.rows(self._starts)

@@ -5,11 +5,13 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bubbleproof.schedules import families
 from bubbleproof.schedules.components import Part
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Status
@@ -23,8 +25,12 @@ from bubbleproof.schedules.stream_words import (
     words_of_streams,
 )
 from bubbleproof.schedules.streams import Component, StreamSchedule, parse_component
+from bubbleproof.solver.pair import with_component_costs
 from bubbleproof.solver.result import NoScheduleError
-from bubbleproof.solver.stream_shop import held_by, may_mirror
+from bubbleproof.solver.shop import makespan_of
+from bubbleproof.solver.stream_search import anneal
+from bubbleproof.solver.stream_shop import StreamShop, held_by, may_mirror
+from bubbleproof.solver.stream_start import starts_of_blocks
 from bubbleproof.solver.streams import solve_streams
 from bubbleproof.verify.streams import verify_streams
 
@@ -169,6 +175,35 @@ def test_the_measured_layer_beats_dualpipe_by_eight_percent() -> None:
     assert (349, "streams of dualpipe") in told
     assert result.objective == 322
     assert result.mirrored_optimal
+    assert verify_streams(result.schedule).valid
+
+
+def test_annealing_keeps_every_constraint_and_is_told_as_it_goes() -> None:
+    """From DualPipe's order: precedences, streams and memory hold in all that it finds."""
+    problem = with_component_costs(_problem(4, 8, limit=5))
+    shop = StreamShop.of(problem)
+    starts = shop.starts_of(starts_of_blocks(families.build("dualpipe", problem)))
+    told: list[tuple[int, ...]] = []
+    best = anneal(
+        shop.shop, starts, until=monotonic() + 0.5, seed=1, workers=2, on_starts=told.append
+    )
+    assert makespan_of(shop.shop, best) == min(makespan_of(shop.shop, each) for each in told)
+    assert makespan_of(shop.shop, best) < makespan_of(shop.shop, starts)
+    for found in told:
+        rows, begun = shop.rows(found)
+        assert verify_streams(StreamSchedule(problem, rows, begun)).violations == ()
+
+
+def test_an_interrupted_search_keeps_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the first annealing leaves what is known of blocks."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bubbleproof.solver.streams.anneal", interrupted)
+    result = solve_streams(_problem(2, 4), time_limit_s=1, workers=1)
+    assert result.interrupted
+    assert result.objective_ticks <= result.blocks.objective_ticks
     assert verify_streams(result.schedule).valid
 
 
