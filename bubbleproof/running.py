@@ -161,7 +161,13 @@ def profile_traces(
     return FINE
 
 
-def _show(measured: "Profile", microbatches: int, output: Path | None, *, as_json: bool) -> None:
+def _show(
+    measured: "Profile",
+    microbatches: int | Sequence[int],
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     from bubbleproof.schedules.profile import problem_of_profile
 
     with usable():

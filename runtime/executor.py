@@ -20,8 +20,9 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from bubbleproof.runtime.stage import Stage
-from bubbleproof.runtime.translate import torch_actions, torch_numbers
+from bubbleproof.runtime.translate import torch_actions
 from bubbleproof.schedules.program import Program
+from bubbleproof.schedules.torch_numbers import torch_numbers
 
 Arguments: TypeAlias = tuple[torch.Tensor, ...]
 """What the first stage takes of one microbatch."""

@@ -5,7 +5,8 @@ ops ran on a GPU the profiler writes each range once more with the times of its 
 taken then. Otherwise a range also covers the wait for the message that its op needs, so that the
 median of many is an upper estimate.
 
-One file is one rank. Time stamps are in microseconds, near 1.7e15 where they count from 1970, which
+One file is one rank. Stages have torch's numbers there, which are ours only where one chain passes
+them. Time stamps are in microseconds, near 1.7e15 where they count from 1970, which
 is more than a float keeps of their decimals; they are read as decimals.
 """
 
@@ -13,8 +14,9 @@ import gzip
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import Op, Pair, parse_block
 from bubbleproof.schedules.profile import Profile, placement_of, spreads
 from bubbleproof.schedules.quantity import LARGEST
+from bubbleproof.schedules.torch_numbers import chains_of_numbers
 
 _GPU_RANGE = "gpu_user_annotation"
 _PREFIX = "PP:"
@@ -58,7 +61,7 @@ class Trace:
     rank
         Whose it is; None where the file does not say.
     intervals
-        Its ops in the order of their starts, in nanoseconds.
+        Its ops in the order of their starts, in nanoseconds; stages have torch's numbers.
     pairs
         How many overlapped pairs there are beside them; their halves have no times of their own.
     on_gpu
@@ -117,8 +120,8 @@ def read_trace(path: AnyPath) -> Trace:
     return Trace(rank, tuple(sorted(intervals, key=_start)), pairs, on_gpu)
 
 
-def profile_of_traces(traces: Sequence[Trace], *, skip: int = 1) -> tuple[Profile, int]:
-    """Return the profile that the traces of all ranks make, and their number of microbatches.
+def profile_of_traces(traces: Sequence[Trace], *, skip: int = 1) -> tuple[Profile, tuple[int, ...]]:
+    """Return the profile that the traces of all ranks make, and each chain's microbatches.
 
     Parameters
     ----------
@@ -128,12 +131,20 @@ def profile_of_traces(traces: Sequence[Trace], *, skip: int = 1) -> tuple[Profil
     skip
         How many of the first times of each op are not counted; one is always left.
 
+    Returns
+    -------
+    profile
+        Stages are numbered without gaps, in the order of torch's numbers.
+    microbatches
+        For each chain how many passed it.
+
     Raises
     ------
     ValueError
         If two traces are of one rank or of one stage, or a stage is in none.
     """
     device_of: dict[int, int] = {}
+    passed: defaultdict[int, set[int]] = defaultdict(set)
     kept: list[Interval] = []
     for rank, trace in enumerate(_by_device(traces)):
         for stage in sorted({interval.op.stage for interval in trace.intervals}):
@@ -142,16 +153,20 @@ def profile_of_traces(traces: Sequence[Trace], *, skip: int = 1) -> tuple[Profil
                     f"stage {stage} is in two traces; one rank runs a stage, so give the traces of "
                     "one pipeline, those that differ in their pipeline coordinate alone"
                 )
+        for interval in trace.intervals:
+            passed[interval.op.stage].add(interval.op.microbatch)
         kept += _without_first(trace.intervals, skip)
-    stages = range(max(device_of) + 1)
-    missing = [stage for stage in stages if stage not in device_of]
-    if missing:
-        raise ValueError(
-            f"stage {missing[0]} is in no trace; give the traces of all ranks, one file for each"
-        )
-    placement = placement_of(tuple(device_of[stage] for stage in stages), len(traces))
-    microbatches = 1 + max(interval.op.microbatch for interval in kept)
-    return Profile(placement, spreads(kept)), microbatches
+    chains = chains_of_numbers(passed)
+    ours = {number: stage for stage, number in enumerate(chain.from_iterable(chains))}
+    placement = placement_of(
+        tuple(device_of[number] for number in ours),
+        tuple(tuple(ours[number] for number in numbers) for numbers in chains),
+        len(traces),
+    )
+    intervals = (replace(each, op=replace(each.op, stage=ours[each.op.stage])) for each in kept)
+    of_chain = [set[int]().union(*(passed[number] for number in numbers)) for numbers in chains]
+    microbatches = tuple(1 + max(own) - min(own) for own in of_chain)
+    return Profile(placement, spreads(intervals)), microbatches
 
 
 def _by_device(traces: Sequence[Trace]) -> list[Trace]:
@@ -206,7 +221,9 @@ def _json_fault(source: Source, data: bytes, message: str) -> ValueError:
         )
     before = data[: int(place.rstrip(")"))].decode(errors="ignore")
     return source.at(
-        len(before), f"no valid JSON: {what.strip().removeprefix('JSON is malformed: ')}"
+        len(before),
+        f"no valid JSON: {what.strip().removeprefix('JSON is malformed: ')}; profile takes traces "
+        "of torch.profiler, which are JSON, one for each rank, or PATH:callable of a model",
     )
 
 

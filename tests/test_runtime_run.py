@@ -190,7 +190,7 @@ def test_a_trace_of_torch_s_profiler_is_a_profile(two: World, tmp_path: Path) ->
     traces = [read_trace(tmp_path / f"rank{rank}.json") for rank in (1, 0)]
     assert [trace.rank for trace in traces] == [1, 0]
     profile, microbatches = profile_of_traces(traces)
-    assert microbatches == 4
+    assert microbatches == (4,)
     again = problem_of_profile(profile, microbatches=microbatches)
     assert (again.placement.name, again.backward.value) == ("linear", "split")
     assert all(spread.count == 12 for spread in profile.times.values())
@@ -199,6 +199,26 @@ def test_a_trace_of_torch_s_profiler_is_a_profile(two: World, tmp_path: Path) ->
         assert least >= 5 * NS_PER_MS
     weights = profile.times[1, bp.OpKind.BACKWARD_WEIGHT]
     assert 10 * NS_PER_MS <= weights.least_ns < 15 * NS_PER_MS
+
+
+def test_a_trace_of_a_run_both_ways_is_a_profile(two: World, tmp_path: Path) -> None:
+    """Torch's numbers 0, 1, 3, 4 are our stages 0 to 3, in two chains."""
+    problem = bp.Problem(
+        devices=2,
+        microbatches=[3, 2],
+        cost=COST,
+        time_unit="ms",
+        placement="bidirectional",
+        backward="free",
+    )
+    two.results(traced, families.chimera(problem), str(tmp_path), unit_ns=NS_PER_MS // 2)
+    traces = [read_trace(tmp_path / f"rank{rank}.json") for rank in (0, 1)]
+    assert {interval.op.stage for interval in traces[0].intervals} == {0, 4}
+    profile, microbatches = profile_of_traces(traces)
+    assert microbatches == (3, 2)
+    assert profile.placement == problem.placement
+    assert problem_of_profile(profile, microbatches=microbatches).microbatches == (3, 2)
+    assert profile.times[2, bp.OpKind.FORWARD].least_ns >= 5 * NS_PER_MS
 
 
 def launched(folder: Path, processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,12 +10,13 @@ from strategies import placements, schedules
 import bubbleproof as bp
 from bubbleproof.runtime import replicas
 from bubbleproof.runtime.load import runnable
-from bubbleproof.runtime.translate import torch_actions, torch_numbers
+from bubbleproof.runtime.translate import torch_actions
 from bubbleproof.schedules.lower import lower
 from bubbleproof.schedules.ops import Op, Pair
 from bubbleproof.schedules.placement import Placement, bidirectional, linear, v
 from bubbleproof.schedules.program import Action, Group
 from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.torch_numbers import torch_numbers
 
 
 @given(placements(max_devices=4))

@@ -4,12 +4,14 @@ import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import problems
 
 import bubbleproof as bp
 from bubbleproof.cli import main
@@ -23,6 +25,7 @@ from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.profile import Profile, StageBytes, problem_of_profile, spreads
 from bubbleproof.schedules.program import ActionKind, Program
 from bubbleproof.schedules.simulate import Timeline, simulate
+from bubbleproof.schedules.torch_numbers import torch_numbers
 from bubbleproof.schedules.torch_trace import Trace, decoded, profile_of_traces, read_trace
 from bubbleproof.schedules.trace import trace_text
 from bubbleproof.schedules.words import is_object
@@ -330,6 +333,7 @@ def test_traces_of_all_ranks_make_a_problem() -> None:
         traced(0, steps(0, {"F": [99, 3, 3, 9], "B": [99, 7, 6, 8]})),
     ]
     profile, microbatches = profile_of_traces(traces)
+    assert microbatches == (2,)
     problem = problem_of_profile(profile, microbatches=microbatches)
     assert (problem.cost.F, problem.cost.B) == ((3, 5), (7, 9))
     assert (problem.placement.name, problem.backward.value) == ("linear", "fused")
@@ -383,6 +387,63 @@ def test_the_placement_is_named_where_it_has_a_name(device_of_stage: list[int], 
     placement = profile_of_traces(traces)[0].placement
     assert name in str(placement)
     assert placement.device_of_stage == tuple(device_of_stage)
+
+
+@given(problems())
+def test_a_profile_has_the_placement_that_its_traces_are_of(problem: Problem) -> None:
+    """Whatever the chains are: torch's numbers are read back as stages along their chains."""
+    numbers = torch_numbers(problem.placement)
+    traces = [
+        Trace(
+            device,
+            tuple(
+                Interval(Op(numbers[stage], kind, microbatch), 0, 1 + stage)
+                for stage in stages
+                for microbatch in problem.microbatches_of_stage(stage)
+                for kind in OpKind
+            ),
+            0,
+            False,
+        )
+        for device, stages in enumerate(problem.placement.stages_of_device)
+    ]
+    profile, microbatches = profile_of_traces(traces)
+    along = list(chain.from_iterable(problem.placement.chains))
+    assert microbatches == problem.microbatches
+    assert profile.placement.device_of_stage == tuple(
+        problem.placement.device_of_stage[stage] for stage in along
+    )
+    assert [len(each) for each in profile.placement.chains] == [
+        len(each) for each in problem.placement.chains
+    ]
+    assert [profile.times[s, OpKind.FORWARD].most_ns for s in range(len(along))] == [
+        1 + stage for stage in along
+    ]
+    if problem.placement.name == "bidirectional":
+        assert profile.placement == problem.placement
+
+
+@pytest.mark.parametrize("lost", range(3))
+def test_a_lost_trace_is_not_taken_for_a_second_chain(lost: int) -> None:
+    """Neither in one chain, whose microbatches pass all stages, nor where there are two."""
+    kinds = {"F": [1], "B": [1]}
+    one = [traced(rank, steps(rank, kinds)) for rank in range(4) if rank != lost]
+    with pytest.raises(ValueError, match=f"stage {lost} is in no trace; give the traces of all"):
+        profile_of_traces(one)
+    both = [
+        traced(rank, steps(rank, kinds), shifted(steps(6 - rank, kinds)))
+        for rank in range(3)
+        if rank != lost
+    ]
+    with pytest.raises(ValueError, match=r"stage \d is in no trace; give the traces of all"):
+        profile_of_traces(both)
+
+
+def shifted(intervals: list[Interval]) -> list[Interval]:
+    """Return the intervals of the two microbatches after these."""
+    return [
+        replace(each, op=replace(each.op, microbatch=2 + each.op.microbatch)) for each in intervals
+    ]
 
 
 def test_traces_that_are_not_of_one_pipeline_are_refused() -> None:
@@ -472,5 +533,10 @@ def test_profile_of_nothing_is_refused(
     monkeypatch.chdir(tmp_path)
     assert main(["profile"]) == 2
     assert "profile of what? PATH:callable" in capsys.readouterr().err
+    Path("small.toml").write_text("devices = 2\n", encoding="utf-8")
+    assert main(["profile", "small.toml"]) == 2
+    refusal = capsys.readouterr().err
+    assert "small.toml:1:1: no valid JSON: " in refusal
+    assert "profile takes traces of torch.profiler, which are JSON, one for each rank" in refusal
     assert main(["profile", "nosuch.json"]) == 2
     assert "nosuch.json: there is no such file" in capsys.readouterr().err
