@@ -125,7 +125,7 @@ def _chain(plan: Schedule | Program) -> Iterator[Violation]:
         yield finding(
             f"placement: {placement} has {len(placement.chains)} chains, from stages {starts}; "
             "torch has one first stage, 0, and one last, which computes the loss; solve for one "
-            "chain of ascending stages, as placement v, whose family dualpipev is half of DualPipe"
+            "chain of ascending stages, as placement v, whose family dualpipe_v is half of DualPipe"
         )
 
 
