@@ -11,13 +11,14 @@ being their images. That is a search, not a proof: it bounds nothing.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from threading import Thread
+from functools import partial
 
 import numpy as np
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import Block, Op, Pair, Row
 from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.solver.background import run_together
 from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.dispatch import (
     FORWARD,
@@ -78,16 +79,12 @@ def paired_orders(
 
     while True:
         results: list[tuple[int, Ints]] = []
-        runs: list[Thread] = []
+        runs: list[partial[None]] = []
         for _ in range(workers):
             heat = scale * _HEATS[turn % len(_HEATS)]
-            arguments = (order.copy(), int(rng.integers(2**31)), heat)
-            runs.append(Thread(target=anneal, args=arguments, daemon=True))
+            runs.append(partial(anneal, order.copy(), int(rng.integers(2**31)), heat))
             turn += 1
-        for run in runs:
-            run.start()
-        for run in runs:
-            run.join()
+        run_together(runs)
         objective, found = min(results, key=lambda result: (result[0], result[1].tolist()))
         if best is None or objective <= best:
             improved = best is None or objective < best

@@ -10,12 +10,13 @@ from the best of all so far or from a new policy. The same seed and workers give
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from threading import Thread
+from functools import partial
 
 import numpy as np
 
 from bubbleproof.schedules.ops import OpKind, Row
 from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.solver.background import run_together
 from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.construct import AHEAD, most_in_flight
 from bubbleproof.solver.dispatch import (
@@ -93,20 +94,15 @@ def tuned(problem: Problem, *, workers: int, seed: int, target: int) -> Iterator
             elite.append(Found(int(objective), rules))
 
     while True:
-        runs: list[Thread] = []
+        runs: list[partial[None]] = []
         for _ in range(workers):
             fresh = turn < len(starts) or turn % 3 == 0 or not elite
             base = starts[turn % len(starts)] if fresh else elite[rng.integers(len(elite))].rules
             rules = Rules(base.stage.copy(), base.device.copy())
             heat = scale * _HEATS[turn % len(_HEATS)]
-            # Daemons, so that a program that ends does not wait for a compilation.
-            arguments = (rules, int(rng.integers(2**31)), heat)
-            runs.append(Thread(target=anneal, args=arguments, daemon=True))
+            runs.append(partial(anneal, rules, int(rng.integers(2**31)), heat))
             turn += 1
-        for run in runs:
-            run.start()
-        for run in runs:
-            run.join()
+        run_together(runs)
         elite.sort(key=lambda found: (found.objective, found.rules.stage.tolist()))
         del elite[_ELITE:]
         if elite and (best is None or elite[0].objective < best):
