@@ -317,18 +317,25 @@ class _Search:
         if self._closed or left < _TUNING_LEAST_S or not may_pair(self._problem):
             return
         from bubbleproof.solver.pair_search import paired_orders
+        from bubbleproof.solver.tune import tuned
 
-        best = self._found.schedule()
+        problem, target = self._problem, self._found.bound
+        until = monotonic() + (1.0 if self._too_large else _PAIRING_SHARE) * left
+        if not any(isinstance(block, Pair) for row in self._found.schedule().rows for block in row):
+            # No family makes pairs here: rules of list scheduling may.
+            rounds = tuned(problem, workers=workers, seed=seed, target=target)
+            tuning_s = _TUNING_SHARE * (until - monotonic())
+            if not self._take_rounds(rounds, "tuned list scheduling", monotonic() + tuning_s):
+                return
         rounds = paired_orders(
-            self._problem,
-            best.rows,
+            problem,
+            self._found.schedule().rows,
             workers=workers,
             seed=seed,
-            target=self._found.bound,
+            target=target,
             asymmetric=asymmetric,
         )
-        share = 1.0 if self._too_large else _PAIRING_SHARE
-        self._take_rounds(rounds, "search among orders with pairs", monotonic() + share * left)
+        self._take_rounds(rounds, "search among orders with pairs", until)
 
     def try_device_bounds(self) -> None:
         """Bound the objective by the best order of single devices."""
@@ -359,8 +366,8 @@ class _Search:
     def try_tuned(self, workers: int, seed: int) -> None:
         """Search for better rules of list scheduling, then among orders near the best.
 
-        All the time is theirs where the exact model is too large, else a share. They know no
-        pairs, so where pairs may help the exact model goes first.
+        All the time is theirs where the exact model is too large, else a share. Where pairs may
+        help, ``try_paired`` is for that, but for large problems without a schedule with pairs.
         """
         left = self._deadline - monotonic()
         if self._closed or left < _TUNING_LEAST_S:
