@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import (
     App,
@@ -75,9 +75,6 @@ from bubbleproof.steps import (
 )
 from bubbleproof.stream_commands import overlap, solved_in_streams, verified_streams
 from bubbleproof.terminal import console, drop_stdout, prepare_streams, put, put_json, say
-
-if TYPE_CHECKING:
-    pass
 
 SCHEDULE_FORMS, TORCH_FORMS = (".json", ".csv"), (".csv",)
 PICTURE_FORMS = (".svg", ".png", ".pdf", ".html", ".trace.json")

@@ -14,6 +14,7 @@ from bubbleproof.steps import (
     NO,
     Refusal,
     read_problem,
+    require_folder,
     require_place,
     usable,
 )
@@ -86,7 +87,7 @@ def frontier(
     if output is not None:
         require_place(output, FORMS, problem)
     if schedules is not None:
-        _require_folder(schedules)
+        require_folder(schedules)
     found = _search(
         asked,
         time_limit=time_limit,
@@ -149,12 +150,6 @@ def _search(
             seed=seed,
             on_progress=improved,
         )
-
-
-def _require_folder(folder: Path) -> None:
-    """Refuse before a long search a folder that could not be written into after it."""
-    if not (folder if folder.exists() else folder.parent).is_dir():
-        raise Refusal(f"{folder}: is no folder, and none can be made there; give another")
 
 
 def _draw(found: "Frontier", output: Path) -> None:

@@ -248,6 +248,11 @@ def require_certifiable(file: Path, problem: "Problem", folder: Path) -> None:
 
     with usable(f"{file}: "):
         require_certifiable(problem)
+    require_folder(folder)
+
+
+def require_folder(folder: Path) -> None:
+    """Refuse before a long search a folder that could not be written into after it."""
     if not (folder if folder.exists() else folder.parent).is_dir():
         raise Refusal(f"{folder}: is no folder, and none can be made there; give another")
 
