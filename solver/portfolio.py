@@ -31,6 +31,7 @@ from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.reproducible import solve_reproducibly
 from bubbleproof.solver.result import Form, NoScheduleError, Progress, Result
 from bubbleproof.solver.scale import may_pair, model_size
+from bubbleproof.solver.times import LeastTimes
 
 MOST_OPS = 4_000_000
 """Larger problems are refused: one look at all their ops would outlast most time limits."""
@@ -43,6 +44,10 @@ _LISTING_SHARE = 0.2
 _TUNING_SHARE = 0.25
 _TUNING_SHARE_ALONE = 0.6
 _TUNING_LEAST_S = 0.5
+_DRAINING_SHARE = 0.7
+_DRAINING_WAYS = 1.2
+_DRAINING_REACH = 8
+_MOST_DRAINING = 10_000
 _MIRRORED_SHARE = 0.6
 _PAIRING_SHARE = 0.6
 _BOUNDING_SHARE = 0.15
@@ -52,6 +57,8 @@ _SHORT_SHARE = 0.4
 _SOLVING_SHARE = 0.7
 _QUICK_BLOCKS = 20_000
 _GRACE_S = 1.0
+_SMALL_MODEL = 100
+_SMALL_SHARE = 0.3
 _FIRST_S = 1.5
 _FAMILY_S = 5e-6
 """Seconds that each op of a family is expected to take before one was built."""
@@ -147,11 +154,13 @@ def solve(
         if start is not None:
             found.offer(start.rows, start.source, start.starts)
         search.try_families()
+        search.try_lists()
+        search.try_small(threads, seed)
         search.try_pairing()
         search.try_forms(threads, seed)
-        search.try_lists()
         search.try_device_bounds()
         search.start_fluid_bounds()
+        search.try_draining(threads, seed, asymmetric=asymmetric)
         if not asymmetric:
             search.try_mirrored(threads, seed)
         search.try_paired(threads, seed, asymmetric=asymmetric)
@@ -301,6 +310,31 @@ class _Search:
             except DeadlockError:
                 return  # What was paired led to what its partner waits for.
 
+    def try_draining(self, workers: int, seed: int, *, asymmetric: bool) -> None:
+        """Search with CP-SAT how pairs come to an end: the last ops, with all before as they are.
+
+        That is as long for any number of microbatches, a microbatch's way forth and back and a
+        little more.
+        """
+        problem, left = self._problem, self._deadline - monotonic()
+        ops = 3 * problem.stages * max(problem.microbatches)
+        if self._closed or not may_pair(problem) or left < _TUNING_LEAST_S or ops > _MOST_DRAINING:
+            return
+        best, mirror = self._found.schedule(), None if asymmetric else mirror_of(problem)
+        if mirror is not None and not is_own_image(problem, mirror, best.rows):
+            mirror = None
+        times = LeastTimes(problem)
+        way = max(times.turnaround(chain[0]) for chain in problem.placement.chains)
+        self._search_exactly(
+            best.rows,
+            mirror,
+            workers,
+            seed,
+            monotonic() + _DRAINING_SHARE * left,
+            frozen=int(self._found.objective - _DRAINING_WAYS * way),
+            reach=_DRAINING_REACH if self._too_large else None,
+        )
+
     def try_mirrored(self, workers: int, seed: int) -> None:
         """Search with CP-SAT among the orders that are their own image, where there are some."""
         mirror, left = mirror_of(self._problem), self._deadline - monotonic()
@@ -429,13 +463,19 @@ class _Search:
 
         return self._run(search, found, stopped.set, until)
 
-    def try_exact(self, workers: int, seed: int) -> None:
+    def try_small(self, workers: int, seed: int) -> None:
+        """Search all schedules with CP-SAT at once where there are few."""
+        if model_size(self._problem) <= _SMALL_MODEL:
+            now = monotonic()
+            self.try_exact(workers, seed, until=now + _SMALL_SHARE * (self._deadline - now))
+
+    def try_exact(self, workers: int, seed: int, *, until: float | None = None) -> None:
         """Search all schedules with CP-SAT, from the best so far."""
         best = self._found.schedule()
         self._retime()
         if self._closed or self._too_large or monotonic() >= self._deadline:
             return
-        proven = self._search_exactly(best.rows, None, workers, seed, self._deadline)
+        proven = self._search_exactly(best.rows, None, workers, seed, until or self._deadline)
         self._retime()
         for bound in proven:
             self._found.prove_by_search(bound)
@@ -447,12 +487,22 @@ class _Search:
         workers: int,
         seed: int,
         until: float,
+        *,
+        frozen: int = 0,
+        reach: int | None = None,
     ) -> list[int]:
         """Search with CP-SAT until a time, and return what is proven of what was searched."""
         from bubbleproof.solver.model import Model
 
         try:
-            model = Model(self._problem, rows, least=self._found.bound, mirror=mirror)
+            model = Model(
+                self._problem,
+                rows,
+                least=self._found.bound,
+                mirror=mirror,
+                frozen=frozen,
+                reach=reach,
+            )
         except OverflowError:
             return []  # The bound and the schedule found stand as they are.
         found: Queue[Found] = Queue()
