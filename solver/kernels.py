@@ -6,9 +6,9 @@ and may come with a proof that no kernel is faster.
 """
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from math import ceil, inf
 from time import monotonic
 
@@ -18,6 +18,7 @@ from bubbleproof.schedules.periodic_search import periodic_of
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.simulate import DeadlockError
+from bubbleproof.solver.background import run_together
 from bubbleproof.solver.cyclic import find_kernel, greedy_kernel
 from bubbleproof.solver.limits import alone
 from bubbleproof.solver.lines import Line
@@ -163,10 +164,7 @@ class Kernels:
 
         In a thread of its own, so that Ctrl-C is heard.
         """
-        pool = ThreadPoolExecutor(1)
-        search = pool.submit(self._search_cyclic, deadline, workers=workers, seed=seed)
-        pool.shutdown(wait=False)
-        search.result()
+        run_together([partial(self._search_cyclic, deadline, workers=workers, seed=seed)])
 
     def _search_cyclic(self, deadline: float, *, workers: int, seed: int) -> None:
         problem = self._problem
