@@ -170,12 +170,9 @@ def _views(problem: Problem) -> Iterator[tuple[int | None, tuple[int, ...]]]:
     targets: Sequence[int | None] = (None,)
     if problem.objective is Objective.SPAN:
         targets = tuple(dict.fromkeys((busiest, ends[0])))
+    few = tuple(dict.fromkeys((*few, *_crossings(problem))))
     for target in targets:
         yield target, few
-    middle = tuple(dict.fromkeys((*few, *_crossings(problem))))
-    if len(everything) > len(middle) > len(few):
-        for target in targets:
-            yield target, middle
     if len(everything) > len(few):
         for target in targets:
             yield target, everything
