@@ -22,12 +22,12 @@ from torch.distributed.pipelining._backward import (
 from torch.nn import Module
 
 from bubbleproof.runtime.agree import everywhere
-from bubbleproof.runtime.bytes import allocated, size_bytes, tensors_of
+from bubbleproof.runtime.bytes import allocated, size_bytes
 from bubbleproof.runtime.clocks import now_ns
 from bubbleproof.runtime.links import transfer_times_ns
 from bubbleproof.runtime.microbatches import arguments_of, targets_of
 from bubbleproof.runtime.model import Model
-from bubbleproof.runtime.stage import require_module
+from bubbleproof.runtime.stage import require_module, require_tensors
 from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.problem import Problem
@@ -178,18 +178,13 @@ class _Walker:
 
     def _forward(self, stage: int, values: Tensors, microbatch: int, *, last: bool) -> Tensors:
         output: object = self.modules[stage](*values)
-        if last:
-            target = self.targets[microbatch]
-            if isinstance(target, Tensor):
-                target = target.to(self.device)
-            return (self.model.loss_fn(output, target) / self.problem.total_microbatches,)
-        outputs = tensors_of(output)
-        if not outputs:
-            raise ValueError(
-                f"stage {stage} returned a {type(output).__name__}; a tensor or a tuple of tensors "
-                "can be handed on"
-            )
-        return outputs
+        outputs = require_tensors(output, stage)
+        if not last:
+            return outputs
+        target = self.targets[microbatch]
+        if isinstance(target, Tensor):
+            target = target.to(self.device)
+        return (self.model.loss_fn(output, target) / self.problem.total_microbatches,)
 
     def _backward(
         self,

@@ -14,6 +14,7 @@ import torch
 from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage
 
+from bubbleproof.runtime.bytes import tensors_of
 from bubbleproof.runtime.clocks import now_ns
 from bubbleproof.schedules.intervals import Interval
 from bubbleproof.schedules.ops import Op, OpKind
@@ -64,6 +65,23 @@ def require_module(given: object, stage: int) -> torch.nn.Module:
     if not isinstance(given, torch.nn.Module):
         raise ValueError(f"stage {stage}: a {type(given).__name__} is no torch.nn.Module; give one")
     return given
+
+
+def require_tensors(output: object, stage: int) -> tuple[torch.Tensor, ...]:
+    """Return what a stage returned as a tuple of tensors.
+
+    Raises
+    ------
+    ValueError
+        If it is something else: a list would reach the loss as one, and the next stage as tensors.
+    """
+    tensors = tensors_of(output)
+    if not tensors:
+        raise ValueError(
+            f"stage {stage} returned a {type(output).__name__}; a tensor or a tuple of tensors "
+            "can be handed on"
+        )
+    return tensors
 
 
 class Reducer(Protocol):
@@ -167,7 +185,8 @@ class Stage(PipelineStage):
         """Run F, and the loss on the last stage."""
         self.live.allocate(self.number)
         start = self._clock()
-        output = super().forward_one_chunk(fwd_chunk_id, args, kwargs, save_forward_output)
+        output: object = super().forward_one_chunk(fwd_chunk_id, args, kwargs, save_forward_output)
+        require_tensors(output, self.number)
         if self.loss_of is not None and self.ends_chain:
             self.roots[fwd_chunk_id] = self.loss_of(output, fwd_chunk_id)
         self._report(OpKind.FORWARD, fwd_chunk_id, start)

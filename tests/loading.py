@@ -243,6 +243,32 @@ def without_gradients(rank: int, schedule: Schedule) -> str:
     return "nothing"
 
 
+class Listed(nn.Module):
+    """Returns a list with what another stage returns."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        """Take the other stage."""
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, value: Tensor) -> list[Tensor]:
+        """Run the other stage."""
+        return [self.inner(value)]
+
+
+def listed(rank: int, schedule: Schedule, stage: int) -> str:
+    """Return the error of a step in which a stage returns a list."""
+    modules = modules_of(schedule.problem.placement, rank)
+    if stage in modules:
+        modules[stage] = Listed(modules[stage])
+    runtime = load(schedule, modules, loss_fn=loss_of)
+    try:
+        runtime.step(*batch(0, schedule.problem.total_microbatches))
+    except ValueError as error:
+        return str(error)
+    return "nothing"
+
+
 def other_shape(rank: int, schedule: Schedule) -> str:
     """Return the error of a step with smaller microbatches than the first."""
     runtime = load(schedule, modules_of(schedule.problem.placement, rank), loss_fn=loss_of)

@@ -12,6 +12,7 @@ import torch
 from loading import (
     copies_after_load,
     gradient_error,
+    listed,
     missing,
     other_shape,
     recorded,
@@ -261,6 +262,16 @@ def test_a_step_needs_gradients_enabled() -> None:
     said = "step under torch.no_grad(); its backwards need gradients enabled"
     assert said in answers
     assert all(said in str(answer) for answer in answers)
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_stage_that_returns_a_list_is_refused(stage: int) -> None:
+    """As profile refuses it, before the user's loss fails on a list."""
+    alone = bp.families.zb_v(problem(1, "v"))
+    with worlds() as started:
+        assert started(1).results(listed, alone, stage) == [
+            f"stage {stage} returned a list; a tensor or a tuple of tensors can be handed on"
+        ]
 
 
 def test_a_batch_is_split_evenly_or_given_in_parts() -> None:

@@ -277,6 +277,10 @@ def test_a_file_that_cannot_be_imported_keeps_its_error(folder: Path) -> None:
             "stage 0 returned a list; a tensor or a tuple of tensors can be handed on",
         ),
         (
+            ["profile", "models.py:listing", "--microbatches", "2", "--devices", "1"],
+            "stage 0 returned a list; a tensor or a tuple of tensors can be handed on",
+        ),
+        (
             ["profile", "models.py:function", "--microbatches", "2", "--devices", "1"],
             r"stage 0: a function is no torch\.nn\.Module; give one",
         ),
