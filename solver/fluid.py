@@ -170,7 +170,8 @@ def _views(problem: Problem) -> Iterator[tuple[int | None, tuple[int, ...]]]:
     targets: Sequence[int | None] = (None,)
     if problem.objective is Objective.SPAN:
         targets = tuple(dict.fromkeys((busiest, ends[0])))
-    few = tuple(dict.fromkeys((*few, *_crossings(problem))))
+    meeting = (device for device in _crossings(problem) if device in everything)
+    few = tuple(dict.fromkeys((*few, *meeting)))
     for target in targets:
         yield target, few
     if len(everything) > len(few):

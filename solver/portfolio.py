@@ -154,10 +154,10 @@ def solve(
         if start is not None:
             found.offer(start.rows, start.source, start.starts)
         search.try_families()
+        search.try_forms(threads, seed)
         search.try_lists()
         search.try_small(threads, seed)
         search.try_pairing()
-        search.try_forms(threads, seed)
         search.try_device_bounds()
         search.start_fluid_bounds()
         search.try_draining(threads, seed, asymmetric=asymmetric)
