@@ -26,7 +26,8 @@ demo: $(VENV)/.installed-plot
 	@echo "  schedule.csv   what torch's pipeline runtime loads"
 
 test: install-test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not alone"
+	$(BIN)/python -m pytest -m alone tests
 
 # The picture in the README.
 picture: $(VENV)/.installed-plot

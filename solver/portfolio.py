@@ -386,7 +386,8 @@ class _Search:
 
     def start_fluid_bounds(self) -> None:
         """Bound the objective by several devices together, beside the searches that follow."""
-        if self._closed or self._found.best is None:
+        left = self._deadline - monotonic()
+        if self._closed or self._found.best is None or left < _TUNING_LEAST_S:
             return
         best, known = self._found.objective, self._found.bound
 

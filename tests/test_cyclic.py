@@ -319,6 +319,7 @@ def test_a_certificate_is_for_one_n(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("limit", [1, 256])
 def test_the_time_limit_is_kept_where_nothing_but_the_simplest_fits(limit: int) -> None:
     """256 devices, 300 microbatches, 2 s: counted in the time of the processor, not of the wall."""
