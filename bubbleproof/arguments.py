@@ -1,6 +1,6 @@
 """The arguments and options of the command line, with what they accept."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,15 +29,20 @@ def whole(least: int, most: int) -> Parameter:
     return Parameter(converter=convert)
 
 
-def _seconds(_: object, tokens: Sequence[Token]) -> float:
-    text = tokens[0].value
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = float("nan")
-    if not 0 < seconds <= MOST_SECONDS:
-        raise ValueError(f"{text!a} is no time limit; a number above 0 is one, as 60 (seconds)")
-    return seconds
+def positive(what: str, example: str) -> Callable[[object, Sequence[Token]], float]:
+    """Return what reads a number above 0, and names what it is and an example where it is none."""
+
+    def read(_: object, tokens: Sequence[Token]) -> float:
+        text = tokens[0].value
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not 0 < number <= MOST_SECONDS:
+            raise ValueError(f"{text!a} is no {what}; a number above 0 is one, as {example}")
+        return number
+
+    return read
 
 
 def _torch_version(_: object, tokens: Sequence[Token]) -> str:
@@ -130,7 +135,9 @@ Renumbered = Annotated[
 ]
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"], help="The file to write.")]
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object.")]
-TimeLimit = Annotated[float, Parameter(converter=_seconds, help="Seconds of search.")]
+TimeLimit = Annotated[
+    float, Parameter(converter=positive("time limit", "60 (seconds)"), help="Seconds of search.")
+]
 Workers = Annotated[
     int | None,
     whole(1, MOST_WORKERS),

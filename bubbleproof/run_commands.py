@@ -1,17 +1,16 @@
 """The commands ``profile`` and ``run``, which need torch and start under torchrun."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 
 from bubbleproof.arguments import (
-    MOST_SECONDS,
     AsJson,
     AskedProblem,
     Output,
     ScheduleFile,
+    positive,
     whole,
 )
 from bubbleproof.steps import Refusal
@@ -19,18 +18,6 @@ from bubbleproof.steps import Refusal
 MOST_STEPS = 10_000
 MOST_MICROBATCHES = 1_000_000
 MOST_DEVICES = 100_000
-
-
-def _milliseconds(_: object, tokens: Sequence[Token]) -> float:
-    text = tokens[0].value
-    try:
-        milliseconds = float(text)
-    except ValueError:
-        milliseconds = float("nan")
-    if not 0 < milliseconds <= MOST_SECONDS:
-        raise ValueError(f"{text!a} is no time; a number above 0 is one, as 10 (milliseconds)")
-    return milliseconds
-
 
 ModelName = Annotated[
     str | None,
@@ -50,7 +37,7 @@ UnitMs = Annotated[
     float | None,
     Parameter(
         name="--unit-ms",
-        converter=_milliseconds,
+        converter=positive("time", "10 (milliseconds)"),
         help="Milliseconds in one unit of the problem's time, where its time_unit does not say it "
         "or --emulate shall be slower.",
     ),
