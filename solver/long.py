@@ -6,14 +6,13 @@ Simplification: the search sees only schedules whose middle repeats; the bound i
 from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
-from typing import Protocol
 
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Bound, Schedule, Status
 from bubbleproof.schedules.simulate import simulate
 from bubbleproof.solver.kernels import Kernels, short_problem
 from bubbleproof.solver.lines import least_line
-from bubbleproof.solver.result import Progress, Result
+from bubbleproof.solver.result import Progress, Result, Solve
 
 LONG_OPS = 150_000
 """Problems with more ops are long, where a kernel can be repeated often in them."""
@@ -23,23 +22,6 @@ WRITING_S = 6e-6
 
 _SOLVING_SHARE = 0.5
 _LOOKING_SHARE = 0.6
-
-
-class Solve(Protocol):
-    """What solves the short problem: ``portfolio.solve``."""
-
-    def __call__(
-        self,
-        problem: Problem,
-        *,
-        time_limit_s: float,
-        workers: int,
-        seed: int,
-        deterministic: bool,
-        on_progress: Callable[[Progress], None],
-    ) -> Result:
-        """Return the best schedule of a problem."""
-        ...
 
 
 def is_long(problem: Problem) -> bool:

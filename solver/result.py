@@ -1,7 +1,9 @@
 """What solve returns: a schedule, a bound, and what they prove together."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import OpKind, ops_of
@@ -168,3 +170,20 @@ class Progress:
 
     schedule: Schedule
     seconds: float
+
+
+class Solve(Protocol):
+    """What solves a problem that is part of another: ``portfolio.solve``."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        *,
+        time_limit_s: float,
+        workers: int,
+        seed: int,
+        deterministic: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Result:
+        """Return the best schedule of a problem."""
+        ...
