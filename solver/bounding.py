@@ -1,34 +1,35 @@
-"""Bounds that take a search of their own: of single devices, and of several together."""
+"""Bounds that take a search of their own, beside the search for schedules."""
 
+from collections.abc import Iterator
 from time import monotonic
 
+from bubbleproof.schedules.schedule import Bound
 from bubbleproof.solver.fluid import fluid_bounds
+from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.search import LEAST_S, Search
 
-_BOUNDING_SHARE = 0.15
+_DEVICES_SHARE = 0.15
 
 
-def try_device_bounds(search: Search) -> None:
-    """Bound the objective by the best order of single devices."""
-    if search.closed or search.found.best is None:
-        return
-    now = monotonic()
-    until = now + _BOUNDING_SHARE * (search.deadline - now)
-    for device in range(search.problem.devices):
-        bound = device_bound(search.problem, device, search.found.objective, until)
-        if bound is not None:
-            search.found.prove(bound)
-        if monotonic() > until:
-            return
-
-
-def start_fluid_bounds(search: Search) -> None:
-    """Bound the objective by several devices together, beside the searches that follow."""
+def start_bounds(search: Search) -> None:
+    """Bound the objective by single devices, then by several together, beside what follows."""
     left = search.deadline - monotonic()
     if search.closed or search.found.best is None or left < LEAST_S:
         return
-    best, known = search.found.objective, search.found.bound
-    search.bound_beside(
-        lambda stop: fluid_bounds(search.problem, best, known, search.deadline, stop)
-    )
+    search.bound_beside(lambda stop: _bounds(search, stop))
+
+
+def _bounds(search: Search, stop: Stop) -> Iterator[Bound]:
+    problem, found = search.problem, search.found
+    now = monotonic()
+    until = now + _DEVICES_SHARE * (search.deadline - now)
+    known = found.bound
+    for device in range(problem.devices):
+        if stop.asked or monotonic() > until:
+            break
+        bound = device_bound(problem, device, found.objective, until)
+        if bound is not None:
+            known = max(known, bound.ticks)
+            yield bound
+    yield from fluid_bounds(problem, found.objective, known, search.deadline, stop)

@@ -15,6 +15,9 @@ from bubbleproof.solver.scale import may_pair
 from bubbleproof.solver.search import LEAST_S, Search
 
 _LISTING_SHARE = 0.2
+_LISTING_S = 2.0
+"""Once there is a schedule; what compiled list scheduling does in that time is far more."""
+
 _FORM_SHARE = 0.2
 _FIRST_S = 1.5
 _FAMILY_S = 5e-6
@@ -69,7 +72,7 @@ def try_lists(search: Search) -> None:
     now = monotonic()
     if not search.quick and search.deadline - now >= LEAST_S:
         return
-    until = now + _LISTING_SHARE * (search.deadline - now)
+    until = now + min(_LISTING_S, _LISTING_SHARE * (search.deadline - now))
     for policy in policies(search.problem):
         if search.closed or (monotonic() > until and search.found.best is not None):
             return

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from time import monotonic
 
 from bubbleproof.schedules.ops import Pair, Row
@@ -16,6 +16,7 @@ _TUNING_SHARE_ALONE = 0.6
 _PAIRING_SHARE = 0.6
 _COMPILING_SHARE = 0.6
 _SHORT_SHARE = 0.4
+_TURN_SHARE = 0.15
 _SOLVING_SHARE = 0.7
 
 
@@ -47,9 +48,40 @@ def try_tuned(search: Search) -> None:
     best = search.found.schedule()
     if search.closed or any(isinstance(block, Pair) for row in best.rows for block in row):
         return
-    until = search.deadline if search.too_large else monotonic() + share * left
-    rounds = reordered(problem, best.rows, workers=search.workers, seed=search.seed, target=target)
-    search.take_rounds(rounds, "search among orders", until)
+    if search.too_large:
+        _take_turns(search, rounds)
+        return
+    until = monotonic() + share * left
+    orders = reordered(problem, best.rows, workers=search.workers, seed=search.seed, target=target)
+    search.take_rounds(orders, "search among orders", until)
+
+
+def _take_turns(search: Search, rules: Iterator[tuple[Row, ...]]) -> None:
+    """Search for rules and among orders in turn until the time is over.
+
+    Rules move whole schedules and orders polish one; which of them still gains is not known
+    beforehand. Turns become longer where neither does.
+    """
+    from bubbleproof.solver.reorder import reordered
+
+    turn_s = _TURN_SHARE * (search.deadline - monotonic())
+    for turn in count():
+        before = search.found.objective
+        orders = reordered(
+            search.problem,
+            search.found.schedule().rows,
+            workers=search.workers,
+            seed=search.seed + turn,
+            target=search.found.bound,
+        )
+        for rounds, source in ((orders, "search among orders"), (rules, "tuned list scheduling")):
+            until = min(monotonic() + turn_s, search.deadline)
+            if not search.take_rounds(rounds, source, until):
+                return
+            if search.closed or monotonic() >= search.deadline:
+                return
+        if search.found.objective == before:
+            turn_s *= 2
 
 
 def _try_short(search: Search, until: float) -> None:

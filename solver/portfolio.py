@@ -7,7 +7,7 @@ from time import monotonic
 
 from bubbleproof.schedules.problem import Problem, require_problem
 from bubbleproof.schedules.schedule import Bound, Schedule
-from bubbleproof.solver.bounding import start_fluid_bounds, try_device_bounds
+from bubbleproof.solver.bounding import start_bounds
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.exact import try_draining, try_exact, try_mirrored, try_small
 from bubbleproof.solver.first import try_families, try_forms, try_lists, try_pairing
@@ -137,8 +137,7 @@ _STEPS: tuple[Callable[[Search], None], ...] = (
     try_lists,
     try_small,
     try_pairing,
-    try_device_bounds,
-    start_fluid_bounds,
+    start_bounds,
     try_draining,
     try_mirrored,
     try_paired,

@@ -23,6 +23,7 @@ LEAST_S = 0.5
 GRACE_S = 1.0
 """What a search may take to end after it was told to."""
 
+_MODEL_OPS = 3_000
 _MODEL_VARIABLES = 20_000
 _QUICK_BLOCKS = 20_000
 
@@ -82,8 +83,11 @@ class Search:
 
     @property
     def too_large(self) -> bool:
-        """Whether the exact model has too many variables."""
-        return model_size(self.problem) > _MODEL_VARIABLES
+        """Whether the exact model has too many variables, or more ops than CP-SAT gains with."""
+        ops = 3 * sum(
+            len(self.problem.microbatches_of_stage(stage)) for stage in range(self.problem.stages)
+        )
+        return ops > _MODEL_OPS or model_size(self.problem) > _MODEL_VARIABLES
 
     def solve(self, problem: Problem, time_limit_s: float) -> Result:
         """Solve a problem that is part of this one."""
