@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 FINE, NO, UNUSABLE, INTERRUPTED, BROKEN_PIPE, TERMINATED = 0, 1, 2, 130, 141, 143
 """Exit statuses: see ``cli``."""
 
+SCHEDULE_FORMS = (".json", ".csv")
+"""Forms of a schedule's file."""
+
 TIMES = frozenset({"timing", "exclusive"})
 """Rules about start times, which an order without them cannot break."""
 
