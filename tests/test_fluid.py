@@ -134,33 +134,54 @@ def test_a_search_for_bounds_that_is_stopped_ends() -> None:
 
 
 @given(st.data())
-def test_no_solution_of_a_linear_program_is_worth_more_than_its_bound(data: st.DataObject) -> None:
+def test_no_solution_of_a_linear_program_is_shorter_than_what_it_refutes(
+    data: st.DataObject,
+) -> None:
     """Every whole solution of small programs, with numbers of very different size."""
     columns = data.draw(st.integers(1, 3))
     numbers = st.sampled_from([-1_000_003, -7, -2, -1, 0, 1, 2, 3, 10, 999_983])
     program = LinearProgram()
     upper = [data.draw(st.integers(0, 3)) for _ in range(columns)]
     program.add_columns(np.array(upper, np.int64))
-    worth = [data.draw(numbers) for _ in range(columns)]
-    for column, each in enumerate(worth):
-        program.reward(column, each)
     rows = [
-        ([data.draw(numbers) for _ in range(columns)], data.draw(st.integers(0, 20)))
+        (
+            [data.draw(numbers) for _ in range(columns)],
+            data.draw(st.integers(-20, 20)),
+            data.draw(st.integers(0, 2)),
+        )
         for _ in range(data.draw(st.integers(1, 4)))
     ]
     place = np.arange(columns, dtype=np.int64)
-    for values, limit in rows:
-        row = np.zeros(columns, np.int64)
-        program.add_rows([(row, place, np.array(values, np.int64))], np.array([limit], np.int64))
-    most = program.most(10, Stop())
-    assert most is not None
-    best = max(
-        sum(w * x for w, x in zip(worth, point, strict=True))
-        for point in product(*(range(each + 1) for each in upper))
-        if all(
-            sum(a * x for a, x in zip(values, point, strict=True)) <= limit
-            for values, limit in rows
-        )
-    )
-    assert most.worth >= best
-    assert most.worth <= 1 + sum(max(0, w) * u for w, u in zip(worth, upper, strict=True))
+    for values, limit, longer in rows:
+        entries = (np.zeros(columns, np.int64), place, np.array(values, np.int64))
+        limits = (np.array([limit], np.int64), np.array([longer], np.int64))
+        program.add_rows([entries], *limits)
+    multipliers = program.multipliers(10, Stop())
+    if multipliers is None:
+        return
+    refuted = program.refuted(multipliers)
+    needed = [_length(rows, point) for point in product(*(range(each + 1) for each in upper))]
+    assert all(length is None or length > refuted for length in needed)
+
+
+def _length(rows: Sequence[tuple[list[int], int, int]], point: tuple[int, ...]) -> int | None:
+    """Return the least whole length with which a point keeps all rows; None if none does."""
+    length = 0
+    for values, limit, longer in rows:
+        over = sum(a * x for a, x in zip(values, point, strict=True)) - limit
+        if over > 0 and not longer:
+            return None
+        if over > 0:
+            length = max(length, -(-over // longer))
+    return length
+
+
+def test_the_least_length_of_a_linear_program_is_refuted_up_to_the_last() -> None:
+    """Two columns of at most 3 are 7 with twice the length: 0 is refuted, 1 is not."""
+    program = LinearProgram()
+    columns = program.add_columns(np.array([3, 3], np.int64))
+    entries = (np.zeros(2, np.int64), columns, np.array([-1, -1], np.int64))
+    program.add_rows([entries], np.array([-7], np.int64), np.array([2], np.int64))
+    multipliers = program.multipliers(10, Stop())
+    assert multipliers is not None
+    assert program.refuted(multipliers) == 0
