@@ -27,10 +27,10 @@ def try_small(search: Search) -> None:
 
 def try_exact(search: Search, *, until: float | None = None) -> None:
     """Search all schedules with CP-SAT, from the best so far."""
-    best = search.found.schedule()
     search.retime()
     if search.closed or search.too_large or monotonic() >= search.deadline:
         return
+    best = search.found.schedule()
     proven = _search_exactly(search, best.rows, None, until or search.deadline)
     search.retime()
     for bound in proven:
