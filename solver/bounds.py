@@ -38,6 +38,7 @@ def _of_device(times: LeastTimes, device: int) -> Iterator[Bound]:
     yield cool(times, device)
     yield warm_and_cool(times, device)
     yield pass_through(times, device)
+    yield turn(times, device)
     if room(times.problem, device):
         yield area(times, device)
 
@@ -91,11 +92,34 @@ def pass_through(times: LeastTimes, device: int) -> Bound:
     device they are the ways from its first stage through another device and back.
     """
     if times.problem.objective is Objective.MAKESPAN:
-        return _through(times, device, None)
-    return max(
-        (_through(times, inner, device) for inner in range(times.problem.devices)),
-        key=lambda bound: bound.ticks,
-    )
+        return _bound(times.problem, device, "pass-through", _through(times, device, None))
+    ways = {inner: _through(times, inner, device) for inner in range(times.problem.devices)}
+    inner = max(ways, key=lambda inner: sum(ways[inner].values()))
+    through = "" if inner == device else f" through device {inner}"
+    return _bound(times.problem, device, "pass-through", ways[inner], through)
+
+
+def turn(times: LeastTimes, device: int) -> Bound:
+    """From its first backward on a device runs all backwards, and the forwards that come late.
+
+    The forwards before it fit in its memory. What a pair takes counts as its backward's time and,
+    beyond that, its forward's. After the device's last backward those of the stages before follow;
+    meanwhile it runs only W's, as many as its memory let wait.
+    """
+    way_back = 0
+    if times.problem.objective is Objective.MAKESPAN:
+        way_back = times.home_idle(device)
+    terms = {
+        "until the first backward": times.until_backward(device),
+        "backwards": sum(
+            part.microbatches * times.backward_or_pair[stage]
+            for part in times.parts(device)
+            for stage in part.stages
+        ),
+        "forwards that do not fit before it": times.late_forwards(device),
+        "idle on the way back": way_back,
+    }
+    return _bound(times.problem, device, "turn", terms)
 
 
 def area(times: LeastTimes, device: int) -> Bound:
@@ -120,10 +144,11 @@ def _idle(times: LeastTimes, device: int) -> dict[str, int]:
     return {_WARM: warm_up} if warm_up >= cool_down else {_COOL: cool_down}
 
 
-def _through(times: LeastTimes, inner: int, outer: int | None) -> Bound:
+def _through(times: LeastTimes, inner: int, outer: int | None) -> dict[str, int]:
+    """Return the terms of the bound; none where no stage is passed on the way."""
     parts = times.parts(inner) if outer is None else times.parts_after(inner, outer)
     if not parts:
-        return Bound("pass-through", 0, "no stage is passed on the way", outer)
+        return {}
 
     def way_in(stage: int) -> int:
         if outer is None:
@@ -132,16 +157,13 @@ def _through(times: LeastTimes, inner: int, outer: int | None) -> Bound:
         return times.up(stage if first is None else first, stage)
 
     firsts = [part.stages[0] for part in parts]
-    terms = {
+    return {
         "way to it": min(way_in(stage) for stage in firsts),
         "forwards and backwards": times.through_work(inner, parts),
         "W's that memory does not let wait": times.forced_weights(inner, parts),
         **(_idle(times, inner) if parts == times.parts(inner) else {}),
         "way back": min(times.way_back(stage, outer) for stage in firsts),
     }
-    if outer is None or outer == inner:
-        return _bound(times.problem, inner, "pass-through", terms)
-    return _bound(times.problem, outer, "pass-through", terms, f" through device {inner}")
 
 
 def _local(times: LeastTimes, device: int, name: str, terms: dict[str, int]) -> Bound:

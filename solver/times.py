@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import OpKind
-from bubbleproof.schedules.problem import Problem
+from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.solver.limits import room, stages_on
 
 
@@ -37,8 +37,8 @@ class LeastTimes:
         For each stage the least time until its gradient is handed on, from the backward's start.
     weight
         For each stage the least time of what must follow once the gradient is handed on.
-    backward
-        For each stage the least time of its whole backward, outside a pair.
+    backward, backward_or_pair
+        For each stage the least time of its whole backward, outside a pair and anywhere.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -68,6 +68,7 @@ class LeastTimes:
                 )
         self.forward = tuple(self._or_pair(s, cost.F[s]) for s in stages)
         self.gradient = tuple(self._or_pair(s, gradient[s]) for s in stages)
+        self.backward_or_pair = tuple(self._or_pair(s, self.backward[s]) for s in stages)
         self._position = {
             stage: place for chain in problem.placement.chains for place, stage in enumerate(chain)
         }
@@ -217,6 +218,68 @@ class LeastTimes:
             for part in self.parts(device)
         )
         return max(0, until_backward - busy)
+
+    def until_backward(self, device: int) -> int:
+        """Return the least time until a device's first backward.
+
+        From the start of all; for the span from the device's own first start.
+        """
+        whole = self.problem.objective is Objective.MAKESPAN
+        return min(
+            self.up(self.first_in_chain(last) if whole else part.stages[0], last)
+            + self.turnaround(last)
+            for part in self.parts(device)
+            for last in part.stages[-1:]
+        )
+
+    def late_forwards(self, device: int) -> int:
+        """Return the least time that forwards add to backwards from a device's first one on.
+
+        A forward alone adds its time; one in a pair what the pair takes longer than the longest
+        whole backward at least.
+        """
+        stages = [(s, part.microbatches) for part in self.parts(device) for s in part.stages]
+        pair = self._pair[stages[0][0]]
+        in_pair = None if pair is None else max(0, pair - max(self.backward[s] for s, _ in stages))
+        adds = {
+            s: self.problem.cost.F[s] if in_pair is None else min(self.problem.cost.F[s], in_pair)
+            for s, _ in stages
+        }
+        before = most_time(
+            [(self._kept(s), adds[s], count) for s, count in stages], room(self.problem, device)
+        )
+        return max(0, sum(adds[s] * count for s, count in stages) - before)
+
+    def home_idle(self, device: int) -> int:
+        """Return the least that a device's last backward adds beyond its backwards' least times.
+
+        That is idle time while those of the stages before run: it runs W's then, of what was split
+        and is held. A W fills its time, but its I and W may take longer than the least backward.
+        """
+        cost = self.problem.cost
+        split = self.problem.backward.allows(OpKind.BACKWARD_WEIGHT)
+        waiting = [
+            (
+                self._pending(s),
+                max(0, self.backward_or_pair[s] - cost.I[s]) if split else 0,
+                part.microbatches,
+            )
+            for part in self.parts(device)
+            for s in part.stages
+        ]
+        home = min(self._way_home(part.stages[0]) for part in self.parts(device))
+        return max(0, home - most_time(waiting, room(self.problem, device)))
+
+    def _way_home(self, stage: int) -> int:
+        """Return the least time from a gradient's handing on until the backwards before it end."""
+        chain = self.problem.placement.chain(stage)
+        return max(
+            (
+                self.down(stage, before) - self.gradient[stage] + self.backward_or_pair[before]
+                for before in chain[: self._position[stage]]
+            ),
+            default=0,
+        )
 
     def _cool_idle(self, device: int) -> int:
         """Return the least idle time of a device after its last forward.

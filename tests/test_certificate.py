@@ -94,6 +94,36 @@ def test_larger_problems_are_bounded_as_the_solver_says(seed: int) -> None:
     _recomputed_alike(larger_problem(seed))
 
 
+@pytest.mark.parametrize(
+    ("devices", "microbatches", "times", "ticks"),
+    [
+        (4, 8, (1, 2, 1, 2), 21),
+        (8, 16, (1, 2, 1, 2), 43),
+        (8, 20, (1, 2, 1, 2), 51),
+        (16, 64, (100, 169, 39, 167), 13516),
+    ],
+)
+def test_pairs_are_bounded_from_the_first_backward_of_a_middle_device(
+    devices: int, microbatches: int, times: tuple[int, int, int, int], ticks: int
+) -> None:
+    """DualPipe's problem, and F, B, W and FB; the first three are what the best schedules take.
+
+    By hand for the last: 16 F's and 7 I's until the first backward, 64 pairs, and, after the last
+    gradient, 6 I's and a pair, of which 17 W's fill 39 - 2 each.
+    """
+    forward, backward, weight, pair = times
+    problem = bp.Problem(
+        devices=devices,
+        placement="bidirectional",
+        microbatches=microbatches,
+        cost={"F": forward, "I": backward - weight, "W": weight, "pair": pair},
+        memory={"F": 1, "W": -1, "limit": devices + 1},
+        backward="free",
+    )
+    middle = Arguments(problem).of("turn", devices // 2 - 1)
+    assert [sum(terms.values()) for terms in middle] == [ticks]
+
+
 @settings(max_examples=80)
 @given(schedules(), st.sampled_from(["makespan", "span"]))
 def test_no_valid_schedule_goes_below_a_theorem(schedule: Schedule, objective: str) -> None:

@@ -24,7 +24,7 @@ from bubbleproof.verify.trips import Item, Visit, most_work, room_of, stages_of,
 Terms: TypeAlias = Mapping[str, int]
 """What adds up to a bound, by name, in ticks."""
 
-NAMES = ("work", "path", "warm", "cool", "sum", "pass-through", "area")
+NAMES = ("work", "path", "warm", "cool", "sum", "pass-through", "turn", "area")
 
 ALONE = "device"
 """The theorem that takes a search to check: ``alone.py``."""
@@ -74,6 +74,8 @@ class Arguments:
                     self._located(device, {"work": self._work(device), **idle})
                     for idle in self._idle(device)
                 ]
+            case "turn":
+                return [self._turn(device)]
             case "area":
                 return self._area(device)
             case _:
@@ -229,6 +231,64 @@ class Arguments:
                 room -= self._problem.memory.F[visit.last][0]
             idle.append(window - own - most_work(open_work, room))
         return max(0, min(idle))
+
+    def _turn(self, device: int) -> Terms:
+        """From the first backward on come all backwards and every F that has not started.
+
+        The first backward is of the last stage of a visit. The F's before it have ended and keep
+        what they keep, so they fit in memory. Share out the time from then on: a backward outside a
+        pair gets all its own time, one in a pair at most as much as it would take alone, and the
+        F the rest of the pair's. So every backward gets at least its least time anywhere, and
+        every late F the less of its own time and of a pair beyond the longest backward.
+        """
+        stage, visits, room = self._stage, self._visits[device], self._room[device]
+        pair = stage[visits[0].first].pair
+        ops = [(s, visit.microbatches) for visit in visits for s in visit.stages]
+        beyond = None if pair is None else max(0, pair - max(stage[s].whole for s, _ in ops))
+        late: list[Item] = []
+        for s, count in ops:
+            alone = stage[s].forward_alone
+            late.append((stage[s].kept, alone if beyond is None else min(alone, beyond), count))
+        everything = sum(ticks * count for _, ticks, count in late)
+        makespan = self._problem.objective is Objective.MAKESPAN
+        return {
+            "until the first backward": min(
+                stage[visit.last].up_at - (0 if makespan else stage[visit.first].down_at)
+                for visit in visits
+            ),
+            "backwards": sum(count * stage[s].anywhere for s, count in ops),
+            "forwards that do not fit before it": max(0, everything - most_work(late, room)),
+            "idle on the way back": self._home(device) if makespan else 0,
+        }
+
+    def _home(self, device: int) -> int:
+        """Return what comes on top once a device has handed on its last gradient.
+
+        It is of a visit's first stage; the backwards of the stages before it follow, one after the
+        other, the last of them whole. Meanwhile the device runs W's only, of what is pending when
+        the gradient is handed on. Such a backward was split: it takes I + W, of which its least
+        time anywhere is counted already. So each takes off the idle time at most that less I.
+        """
+        stage, cost = self._stage, self._problem.cost
+        fused = self._problem.backward is Backward.FUSED
+        waiting = [
+            (
+                stage[s].pending,
+                0 if fused else max(0, stage[s].anywhere - cost.I[s]),
+                v.microbatches,
+            )
+            for v in self._visits[device]
+            for s in v.stages
+        ]
+        ways: list[int] = []
+        for visit in self._visits[device]:
+            own = stage[visit.first]
+            before = visit.chain[: visit.chain.index(visit.first)]
+            handed_on = own.up_at + own.gradient
+            ways.append(
+                max((stage[s].up_at + stage[s].anywhere - handed_on for s in before), default=0)
+            )
+        return max(0, min(ways) - most_work(waiting, self._room[device]))
 
     def _idle(self, device: int) -> list[dict[str, int]]:
         """Return what of both idle times adds up.

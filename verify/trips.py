@@ -51,6 +51,11 @@ class Stage:
     kept: int
     pending: int
 
+    @property
+    def anywhere(self) -> int:
+        """The least time of a whole backward, alone or in a pair."""
+        return self.whole if self.pair is None else min(self.whole, self.pair)
+
 
 @dataclass(frozen=True, slots=True)
 class Visit:
