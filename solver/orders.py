@@ -1,23 +1,29 @@
 """Searches for better rules of list scheduling, and among the orders near the best so far."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import count, islice
 from time import monotonic
 
-from bubbleproof.schedules.ops import Pair, Row
+from bubbleproof.schedules import families
+from bubbleproof.schedules.ops import OpKind, Pair, Row
 from bubbleproof.schedules.periodic import unroll
 from bubbleproof.schedules.periodic_search import periodic_of
+from bubbleproof.schedules.problem import Problem
 from bubbleproof.solver.scale import may_pair
 from bubbleproof.solver.search import LEAST_S, Search
 
 _TUNING_SHARE = 0.25
-_TUNING_SHARE_ALONE = 0.6
 _PAIRING_SHARE = 0.6
 _COMPILING_SHARE = 0.6
-_SHORT_SHARE = 0.4
+_SHORT_SHARE = 0.25
 _TURN_SHARE = 0.15
 _SOLVING_SHARE = 0.7
+
+_FAMILIES = "family with W's in the gaps"
+_RULES = "tuned list scheduling"
+_FILLS = "search among orders with W's in the gaps"
+_ORDERS = "search among orders"
 
 
 def try_tuned(search: Search) -> None:
@@ -31,54 +37,77 @@ def try_tuned(search: Search) -> None:
         return
     if may_pair(search.problem) and not search.too_large:
         return
-    from bubbleproof.solver.reorder import reordered
     from bubbleproof.solver.tune import tuned
 
     problem, target = search.problem, search.found.bound
-    rounds = tuned(problem, workers=search.workers, seed=search.seed, target=target)
-    # The first round may have to compile: that is not to eat into the share, nor to take all.
+    # The first rounds may have to compile: that is not to eat into a share, nor to take all.
     compiled = monotonic() + _COMPILING_SHARE * left
-    if not search.take_rounds(islice(rounds, 1), "tuned list scheduling", compiled):
+    if not search.take_rounds(_filled_families(problem), _FAMILIES, compiled):
+        return
+    rounds = tuned(problem, workers=search.workers, seed=search.seed, target=target)
+    if not search.take_rounds(islice(rounds, 1), _RULES, compiled):
         return
     left = search.deadline - monotonic()
-    share = _TUNING_SHARE_ALONE if search.too_large else _TUNING_SHARE
-    if not search.take_rounds(rounds, "tuned list scheduling", monotonic() + share * left):
+    if not search.take_rounds(rounds, _RULES, monotonic() + _TUNING_SHARE * left):
         return
     _try_short(search, monotonic() + _SHORT_SHARE * (search.deadline - monotonic()))
-    best = search.found.schedule()
-    if search.closed or any(isinstance(block, Pair) for row in best.rows for block in row):
+    if search.closed or _has_pairs(search.found.schedule().rows):
         return
-    if search.too_large:
-        _take_turns(search, rounds)
+    orders = monotonic() + (1.0 if search.too_large else 2 * _TUNING_SHARE) * left
+    _take_turns(search, rounds, min(orders, search.deadline))
+
+
+def _has_pairs(rows: Iterable[Row]) -> bool:
+    return any(isinstance(block, Pair) for row in rows for block in row)
+
+
+def _filled_families(problem: Problem) -> Iterator[tuple[Row, ...]]:
+    """Yield the families' orders of F's and I's with W's in their gaps."""
+    if not problem.backward.allows(OpKind.BACKWARD_WEIGHT):
         return
-    until = monotonic() + share * left
-    orders = reordered(problem, best.rows, workers=search.workers, seed=search.seed, target=target)
-    search.take_rounds(orders, "search among orders", until)
+    from bubbleproof.solver.fill import filled
+
+    for name in families.names():
+        try:
+            rows = families.build(name, problem).rows
+        except ValueError:
+            continue  # The family does not apply.
+        if not _has_pairs(rows):
+            yield filled(problem, rows) or ()
 
 
-def _take_turns(search: Search, rules: Iterator[tuple[Row, ...]]) -> None:
-    """Search for rules and among orders in turn until the time is over.
+def _take_turns(search: Search, rules: Iterator[tuple[Row, ...]], until: float) -> None:
+    """Search for rules and among orders in turn until a time.
 
-    Rules move whole schedules and orders polish one; which of them still gains is not known
-    beforehand. Turns become longer where neither does.
+    Rules move whole schedules, F's and I's that take W's along move much of one, and all ops
+    polish it; which of them still gains is not known beforehand. Turns become longer where none
+    does.
     """
+    from bubbleproof.solver.fill import refilled
     from bubbleproof.solver.reorder import reordered
 
-    turn_s = _TURN_SHARE * (search.deadline - monotonic())
+    turn_s = _TURN_SHARE * (until - monotonic())
+    fills: Iterator[tuple[Row, ...]] = iter(())
     for turn in count():
         before = search.found.objective
-        orders = reordered(
-            search.problem,
-            search.found.schedule().rows,
-            workers=search.workers,
-            seed=search.seed + turn,
-            target=search.found.bound,
-        )
-        for rounds, source in ((orders, "search among orders"), (rules, "tuned list scheduling")):
-            until = min(monotonic() + turn_s, search.deadline)
-            if not search.take_rounds(rounds, source, until):
+        for source in (_FILLS, _ORDERS, _RULES):
+            best = search.found.schedule()
+            rounds = rules
+            if source != _RULES:
+                start = reordered if source == _ORDERS else refilled
+                rounds = start(
+                    search.problem,
+                    best.rows,
+                    workers=search.workers,
+                    seed=search.seed + turn,
+                    target=search.found.bound,
+                )
+            if source == _FILLS:
+                # Its own best order has rules for W's that rows do not tell.
+                fills = rounds = fills if turn and best.source == _FILLS else rounds
+            if not search.take_rounds(rounds, source, min(monotonic() + turn_s, until)):
                 return
-            if search.closed or monotonic() >= search.deadline:
+            if search.closed or monotonic() >= until:
                 return
         if search.found.objective == before:
             turn_s *= 2
@@ -111,11 +140,11 @@ def try_paired(search: Search) -> None:
 
     problem, target = search.problem, search.found.bound
     until = monotonic() + (1.0 if search.too_large else _PAIRING_SHARE) * left
-    if not any(isinstance(block, Pair) for row in search.found.schedule().rows for block in row):
+    if not _has_pairs(search.found.schedule().rows):
         # No family makes pairs here: rules of list scheduling may.
         rounds = tuned(problem, workers=search.workers, seed=search.seed, target=target)
         tuning_s = _TUNING_SHARE * (until - monotonic())
-        if not search.take_rounds(rounds, "tuned list scheduling", monotonic() + tuning_s):
+        if not search.take_rounds(rounds, _RULES, monotonic() + tuning_s):
             return
     rounds = paired_orders(
         problem,

@@ -160,18 +160,16 @@ def _anneal(problem, order, span, steps, heat, seed, target):
     """Anneal an order in place; it ends as the best seen. Return its objective."""
     np.random.seed(seed)
     devices, width = order.shape
-    stages, most = problem.device.size, problem.microbatches.max()
+    most = problem.microbatches.max()
     allocate, free, room = problem.allocate, problem.free, problem.room
-    device_of = problem.device
     length = np.zeros(devices, np.int64)
-    position = np.full(4 * stages * most, -1, np.int64)
     for device in range(devices):
         for place in range(width):
             if order[device, place] >= 0:
-                position[order[device, place]] = place
                 length[device] = place + 1
+    position = positions(problem, order, length)
     begin, end = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
-    ends = np.zeros((2, stages, most), np.int64)
+    ends = np.zeros((2, problem.device.size, most), np.int64)
     evaluate(problem, order, length, begin, end, ends)
     best, current = score(begin, end, span)
     champion, saved = order.copy(), order.copy()
@@ -179,45 +177,14 @@ def _anneal(problem, order, span, steps, heat, seed, target):
     for step in range(steps):
         if best <= target:
             break
-        device = np.random.randint(devices)
-        if length[device] == 0:
-            continue
-        code = order[device, np.random.randint(length[device])]
-        kind, stage, index = code // most // stages, code // most % stages, code % most
-        distance = 1 + int(np.random.random() ** 2 * 8)
-        if np.random.random() < 0.5:
-            distance = -distance
-        until, how_many = index + 1, np.random.random()
-        if how_many > 0.7:
-            until = problem.microbatches[stage]
-        elif how_many > 0.4:
-            until += np.random.randint(problem.microbatches[stage] - index)
-        neighbours = np.random.randint(devices) if np.random.random() < 0.25 else 0
-
-        count, valid, changed = 0, True, False
-        for other in range(stage, min(stages, stage + neighbours + 1)):
-            device = device_of[other]
-            for place in range(count):
-                valid &= touched[place] != device
-            if not valid:
-                valid = True
-                break
-            touched[count] = device
-            count += 1
-            for place in range(length[device]):
-                saved[device, place] = order[device, place]
-            until_here = min(until, problem.microbatches[other])
-            for step_in_run in range(index, until_here):
-                run = step_in_run if distance < 0 else until_here - 1 - (step_in_run - index)
-                moved = (kind * stages + other) * most + run
-                if position[moved] >= 0:
-                    changed |= _shift(
-                        order, device, length[device], position, moved, distance, stages, most
-                    )
-            if not _fits(order, device, length[device], allocate, free, room[device], most):
-                valid = False
-                break
-        if valid and changed and evaluate(problem, order, length, begin, end, ends):
+        count, changed = perturb(problem, order, length, position, saved, touched)
+        valid = changed
+        for place in range(count):
+            device = touched[place]
+            valid = valid and _fits(
+                order, device, length[device], allocate, free, room[device], most
+            )
+        if valid and evaluate(problem, order, length, begin, end, ends):
             objective, value = score(begin, end, span)
             cooled = heat * (1 - step / steps) + 1e-9
             if value <= current or np.random.random() < np.exp((current - value) / cooled):
@@ -226,13 +193,74 @@ def _anneal(problem, order, span, steps, heat, seed, target):
                     best = objective
                     copy_into(order, champion)
                 continue
-        for place in range(count):
-            device = touched[place]
-            for back in range(length[device]):
-                order[device, back] = saved[device, back]
-                position[order[device, back]] = back
+        take_back(order, length, position, saved, touched, count)
     copy_into(champion, order)
     return best
+
+
+@compiled
+def positions(problem, order, length):
+    """Return for each op where in its row it is; -1 for those that are in none."""
+    position = np.full(4 * problem.device.size * problem.microbatches.max(), -1, np.int64)
+    for device in range(order.shape[0]):
+        for place in range(length[device]):
+            position[order[device, place]] = place
+    return position
+
+
+@compiled
+def perturb(problem, order, length, position, saved, touched):
+    """Shift an op, or the same op of a run of microbatches, on one stage or several in a row.
+
+    Return how many devices it touched, which are then in ``touched`` with their rows of before in
+    ``saved``, and whether anything moved. ``position`` says for each op where in its row it is.
+    """
+    stages, most = problem.device.size, problem.microbatches.max()
+    devices, device_of = order.shape[0], problem.device
+    device = np.random.randint(devices)
+    if length[device] == 0:
+        return 0, False
+    code = order[device, np.random.randint(length[device])]
+    kind, stage, index = code // most // stages, code // most % stages, code % most
+    distance = 1 + int(np.random.random() ** 2 * 8)
+    if np.random.random() < 0.5:
+        distance = -distance
+    until, how_many = index + 1, np.random.random()
+    if how_many > 0.7:
+        until = problem.microbatches[stage]
+    elif how_many > 0.4:
+        until += np.random.randint(problem.microbatches[stage] - index)
+    neighbours = np.random.randint(devices) if np.random.random() < 0.25 else 0
+
+    count, changed = 0, False
+    for other in range(stage, min(stages, stage + neighbours + 1)):
+        device = device_of[other]
+        for place in range(count):
+            if touched[place] == device:
+                return count, changed
+        touched[count] = device
+        count += 1
+        for place in range(length[device]):
+            saved[device, place] = order[device, place]
+        until_here = min(until, problem.microbatches[other])
+        for step_in_run in range(index, until_here):
+            run = step_in_run if distance < 0 else until_here - 1 - (step_in_run - index)
+            moved = (kind * stages + other) * most + run
+            if position[moved] >= 0:
+                changed |= _shift(
+                    order, device, length[device], position, moved, distance, stages, most
+                )
+    return count, changed
+
+
+@compiled
+def take_back(order, length, position, saved, touched, count):
+    """Undo a move."""
+    for place in range(count):
+        device = touched[place]
+        for back in range(length[device]):
+            order[device, back] = saved[device, back]
+            position[order[device, back]] = back
 
 
 @compiled
