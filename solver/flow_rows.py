@@ -31,7 +31,8 @@ class Rows:
     def __init__(self, view: View, grid: Grid) -> None:
         self.program = LinearProgram()
         self._view, self._problem, self._grid = view, view.problem, grid
-        self._laws: list[tuple[str, Ints]] = []
+        self._laws: list[tuple[str, Ints, Ints]] = []
+        """For each block of rows a law, and the first and last places that each row adds up."""
         self._at = grid.instants[1:]
         self._row = np.arange(len(self._at), dtype=np.int64)
         self._kinds = view.kinds
@@ -123,7 +124,7 @@ class Rows:
         longer: Ints | None = None,
     ) -> None:
         self.program.add_rows(entries, limit, longer)
-        self._laws.append((law, places))
+        self._laws.append((law, places, places))
 
     def _add_chain(self, chain: Sequence[int]) -> None:
         """What needs an input has started no oftener than the input was there."""
@@ -159,42 +160,43 @@ class Rows:
         self._add(f"exclusive {device}", entries, 1)
 
     def _add_busy(self, device: int, mine: Sequence[int]) -> None:
-        """From one instant to a later one a device is busy no longer than the time between.
-
-        Where all instants but the middle are seen, only those about the middle say anything new.
-        """
-        grid, middle = self._grid, self._grid.middle
-        if not self._fine():
-            marks = seen = np.arange(len(grid.instants), dtype=np.int64)
-        elif middle is not None:
-            longest = max(self._ticks[i] for i in mine)
-            behind = int(grid.after(grid.instants[[middle]] + longest)[0])
-            marks = np.arange(middle - 1, behind + 1, dtype=np.int64)
-            seen = marks[[0, -1]]
-        else:
+        """From one mark to the next a device is busy no longer than the time between."""
+        grid = self._grid
+        marks = self._marks(max(self._ticks[i] for i in mine))
+        if not len(marks):
             return
         most = sum(self._ticks[i] * self._number(self._kinds[i].does[0][0]) for i in mine)
         busy = self.program.add_columns(np.full(len(marks), most, np.int64))
         rows, ones = np.arange(len(marks) - 1), np.ones(len(marks) - 1, np.int64)
         entries = [(rows, busy[1:], ones), (rows, busy[:-1], -ones)]
-        longer = (marks[1:] == middle).astype(np.int64)
-        self._add_at(f"time {device}", marks[1:], entries, np.diff(grid.instants[marks]), longer)
+        middle = 0 if grid.middle is None else grid.middle
+        longer = ((marks[:-1] < middle) & (middle <= marks[1:])).astype(np.int64)
+        self.program.add_rows(entries, np.diff(grid.instants[marks]), longer)
+        self._laws.append((f"time {device}", marks[:-1] + 1, marks[1:]))
         # How long a device was busy until t is for each kind the sum of N over the last of its
         # duration, which lies between the sums of N at the instants before and behind.
-        rows, ones = np.arange(len(seen)), np.ones(len(seen), np.int64)
+        rows, ones = np.arange(len(marks)), np.ones(len(marks), np.int64)
         for law, behind, sign in (("busy at least", False, 1), ("busy at most", True, -1)):
-            entries = [(rows, busy[seen - marks[0]], -sign * ones)]
+            entries = [(rows, busy, -sign * ones)]
             for i in mine:
-                for row, place, number in grid.moments(seen, self._ticks[i], behind=behind):
+                for row, place, number in grid.moments(marks, self._ticks[i], behind=behind):
                     entries.append((row, self._curves[i][place], sign * number))
-            self._add_at(f"{law} {device}", seen, entries, 0 * ones)
+            self._add_at(f"{law} {device}", marks, entries, 0 * ones)
 
-    def _fine(self) -> bool:
-        """Whether all instants are seen but those of the middle."""
-        apart = np.diff(self._grid.instants)
-        if self._grid.middle is not None:
-            apart = np.delete(apart, self._grid.middle - 1)
-        return bool((apart == 1).all())
+    def _marks(self, longest: int) -> Ints:
+        """Return the places at which it is counted how long a device was busy.
+
+        Where all instants but the middle are seen, only about the middle this says anything new.
+        On a coarse grid one mark in a longest block's time does as well as all, in less time.
+        """
+        instants, middle = self._grid.instants, self._grid.middle
+        about: Ints = np.array([] if middle is None else [middle - 1], np.int64)
+        apart = np.delete(np.diff(instants), about)
+        if (apart == 1).all():
+            behind = self._grid.after(instants[about + 1] + longest)
+            return np.concatenate((about, behind))
+        regular = self._grid.after(np.arange(-1, instants[-1] + longest, max(1, longest)))
+        return np.unique(np.concatenate((regular, about, about + 1)))
 
     def _add_memory(self, device: int, mine: Sequence[int]) -> None:
         """What is allocated and not yet freed fits into the device."""
@@ -232,13 +234,18 @@ class Rows:
         view, grid = self._view, self._grid
         found: dict[str, tuple[tuple[int, int], ...]] = {}
         first = 0
-        for law, places in self._laws:
+        for law, begin, end in self._laws:
             # A law that is its own image stands for the two halves of what it is about.
             twice = 1 + (view.mirror is not None and view.law_image(law) == law)
-            values = multipliers[first : first + len(places)].tolist()
-            pairs = zip(places.tolist(), values, strict=True)
-            found[law] = tuple((place, twice * value) for place, value in pairs if value)
-            first += len(places)
+            values = multipliers[first : first + len(end)].tolist()
+            rows = zip(begin.tolist(), end.tolist(), values, strict=True)
+            found[law] = tuple(
+                (place, twice * value)
+                for one, last, value in rows
+                if value
+                for place in range(one, last + 1)
+            )
+            first += len(end)
         found |= {view.law_image(law): pairs for law, pairs in found.items()}
         return Flow(
             target=view.target,

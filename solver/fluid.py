@@ -37,8 +37,8 @@ _WINDOWS = (1.15, 2.3, 4.6, 1000.0)
 _CLOSE = 0.0005
 """A bound this near to where its relaxation ends, as a part of the best, is not sharpened."""
 
-_FINEST_STEPS = 12
-"""Instants within the longest block where its times have no large common divisor."""
+_STEPS = (9, 13)
+"""About how many instants there are at least and at most in the longest block's time."""
 
 
 def fluid_bounds(
@@ -137,8 +137,15 @@ class Fluid:
         self.view = View(problem, target, devices)
         self.unit = self.view.unit
         self.longest = max(kind.ticks for kind in self.view.kinds) // self.unit
-        self.step = max(1, self.longest // _FINEST_STEPS)
+        self.step = self._step()
         self.points = max(4, int(2 * windows * self.view.way / self.step))
+
+    def _step(self) -> int:
+        """Return a time between instants that divides the blocks' times with little left over."""
+        fewest, most = _STEPS
+        steps = range(max(1, self.longest // most), max(1, self.longest // fewest) + 1)
+        ticks = [kind.ticks // self.unit for kind in self.view.kinds]
+        return min(steps, key=lambda step: sum(time % step for time in ticks))
 
     def whole(self, horizon: int) -> bool:
         """Whether all of time is seen up to a horizon in ticks, but for one block's time."""
