@@ -7,7 +7,7 @@ from time import monotonic
 
 from bubbleproof.schedules.problem import Problem, require_problem
 from bubbleproof.schedules.schedule import Bound, Schedule
-from bubbleproof.solver.bounding import start_bounds
+from bubbleproof.solver.bounding import start_bounds, start_states
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.exact import try_draining, try_exact, try_mirrored, try_small
 from bubbleproof.solver.first import try_families, try_forms, try_lists, try_pairing
@@ -133,6 +133,7 @@ def solve(
 
 _STEPS: tuple[Callable[[Search], None], ...] = (
     try_families,
+    start_states,
     try_forms,
     try_lists,
     try_small,

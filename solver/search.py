@@ -66,8 +66,8 @@ class Search:
     asymmetric: bool
     solver: Solve
     forms: tuple[Form, ...] = ()
-    _proven: Queue[Bound] = field(init=False, default_factory=Queue[Bound])
-    _bounding: Background | None = field(init=False, default=None)
+    _beside: Queue[Bound | Found] = field(init=False, default_factory=Queue[Bound | Found])
+    _bounding: list[Background] = field(init=False, default_factory=list[Background])
     _stop: Stop = field(init=False, default_factory=Stop)
 
     @property
@@ -129,11 +129,16 @@ class Search:
             return
 
     def _take_bounds(self) -> None:
-        """Take the bounds that the search for them has found since last time."""
-        if self._bounding is not None:
-            self._bounding.require_no_error()
-        while not self._proven.empty():
-            self.found.prove(self._proven.get())
+        """Take the bounds, and schedules, that the search for bounds has found since last time."""
+        for bounding in self._bounding:
+            bounding.require_no_error()
+        while not self._beside.empty():
+            news = self._beside.get()
+            if isinstance(news, Bound):
+                self.found.prove(news)
+            else:
+                rows, starts, source = news
+                self.found.offer(rows, source, starts)
 
     def take_rounds(self, rounds: Iterable[tuple[Row, ...]], source: str, until: float) -> bool:
         """Take the orders of a search in rounds until a time; False if it does not stop then."""
@@ -154,29 +159,32 @@ class Search:
         if self.quick or monotonic() <= self.deadline:
             self.found.retime(self.deadline)
 
-    def bound_beside(self, bounds: Callable[[Stop], Iterable[Bound]]) -> None:
+    def bound_beside(self, bounds: Callable[[Stop], Iterable[Bound | Found]]) -> None:
         """Search for bounds beside what follows, until told to stop."""
 
         def search() -> None:
-            for bound in bounds(self._stop):
-                self._proven.put(bound)
+            for news in bounds(self._stop):
+                self._beside.put(news)
 
-        self._bounding = Background(search)
-        self._bounding.start()
+        bounding = Background(search)
+        self._bounding.append(bounding)
+        bounding.start()
 
-    def wait_for_bounds(self) -> None:
-        """Where nothing is left to search, wait for what bounds may still be found."""
-        bounding = self._bounding
-        while bounding is not None and bounding.is_alive() and not self.closed:
-            if monotonic() > self.deadline:
-                return
-            bounding.join(0.05)
-            self._take_bounds()
+    def wait_for_bounds(self, *, until: float | None = None) -> None:
+        """Wait until a time, or till the search is over, for what bounds may still be found."""
+        until = self.deadline if until is None else until
+        for bounding in self._bounding:
+            while bounding.is_alive() and not self.closed:
+                if monotonic() > until:
+                    return
+                bounding.join(0.05)
+                self._take_bounds()
 
     def result(self, *, interrupted: bool) -> Result:
         """Return what is known now, and end what still runs."""
-        if self._bounding is not None:
-            self._stop.ask()
-            self._bounding.join(GRACE_S)
+        self._stop.ask()
+        for bounding in self._bounding:
+            bounding.join(GRACE_S)
+        if self._bounding:
             self._take_bounds()
         return self.found.result(interrupted=interrupted, forms=self.forms)

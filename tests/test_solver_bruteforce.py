@@ -12,6 +12,8 @@ from bubbleproof.solver.construct import one_by_one
 from bubbleproof.solver.limits import shortages
 from bubbleproof.solver.model import Model
 from bubbleproof.solver.relaxation import device_bound
+from bubbleproof.solver.retime import objective_of
+from bubbleproof.solver.states import States, has_states
 
 SEEDS = range(40)
 """Each stands for five problems, so that the test runner can share them out."""
@@ -35,9 +37,25 @@ def _check(seed: int, *, pairs: bool) -> None:
     result = bp.solve(problem, time_limit_s=20, workers=1)
     assert bp.verify(result.schedule).valid, problem
     assert (result.objective_ticks, result.bound_ticks) == (best, best), problem
+    if has_states(problem):
+        _check_states(problem, best)
     model = Model(problem, one_by_one(problem).rows)
     bound = model.solve(time_limit_s=20, workers=1, seed=0, on_rows=lambda rows, starts: None)
     assert bound == best, problem
+
+
+def _check_states(problem: bp.Problem, best: int) -> None:
+    """What can be reached is found within the least time, and within less there is nothing."""
+    states = States(problem)
+    reached, less = (
+        states.within(time, effort=1_000_000, stopped=lambda: False)
+        for time in (best // states.unit, (best - 1) // states.unit)
+    )
+    assert reached.rows is not None, problem
+    assert reached.starts is not None, problem
+    assert objective_of(problem, reached.rows, reached.starts) == best, problem
+    assert less.complete, problem
+    assert less.rows is None, problem
 
 
 @pytest.mark.slow
