@@ -1,18 +1,18 @@
-"""CP-SAT on all orders of a problem, on those that are their own image, or on the last ops."""
+"""CP-SAT on all orders of a problem, on those that are their own image, or on windows."""
 
 from queue import Queue
 from time import monotonic
 
-from bubbleproof.schedules.ops import Row
+from bubbleproof.schedules.ops import Pair, Row
+from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.mirror import Mirror, is_own_image, mirror_of
 from bubbleproof.solver.scale import may_pair, model_size
 from bubbleproof.solver.search import GRACE_S, LEAST_S, Found, Search
-from bubbleproof.solver.times import LeastTimes
 
-_DRAINING_SHARE = 0.7
-_DRAINING_WAYS = 1.2
-_DRAINING_REACH = 8
-_MOST_DRAINING = 10_000
+_WINDOWS_SHARE = 0.35
+_WINDOWS_SHARE_ALONE = 0.85
+_WINDOW_SHARE = 0.1
+_MOST_IN_WINDOWS = 30_000
 _MIRRORED_SHARE = 0.6
 _SMALL_MODEL = 100
 _SMALL_SHARE = 0.3
@@ -50,29 +50,40 @@ def try_mirrored(search: Search) -> None:
         _search_exactly(search, rows, mirror, until)
 
 
-def try_draining(search: Search) -> None:
-    """Search with CP-SAT how pairs come to an end: the last ops, with all before as they are.
+def try_windows(search: Search) -> None:
+    """Search with CP-SAT on one part of the best schedule after the other, where pairs may help.
 
-    That is as long for any number of microbatches, a microbatch's way forth and back and a
-    little more.
+    Where no pairs are in it yet, it is left to other searches to find some first.
     """
     problem, left = search.problem, search.deadline - monotonic()
     ops = 3 * problem.stages * max(problem.microbatches)
-    if search.closed or not may_pair(problem) or left < LEAST_S or ops > _MOST_DRAINING:
+    if search.closed or not may_pair(problem) or left < LEAST_S or ops > _MOST_IN_WINDOWS:
         return
-    best, mirror = search.found.schedule(), None if search.asymmetric else mirror_of(problem)
-    if mirror is not None and not is_own_image(problem, mirror, best.rows):
-        mirror = None
-    times = LeastTimes(problem)
-    way = max(times.turnaround(chain[0]) for chain in problem.placement.chains)
-    _search_exactly(
-        search,
-        best.rows,
-        mirror,
-        monotonic() + _DRAINING_SHARE * left,
-        frozen=int(search.found.objective - _DRAINING_WAYS * way),
-        reach=_DRAINING_REACH if search.too_large else None,
-    )
+    best = search.found.schedule()
+    if not any(isinstance(block, Pair) for row in best.rows for block in row):
+        return
+    from bubbleproof.solver.windows import WINDOW_S, improved
+
+    share = _WINDOWS_SHARE_ALONE if search.too_large else _WINDOWS_SHARE
+    found: Queue[Found] = Queue()
+    stop = Stop()
+
+    def run() -> None:
+        for better in improved(
+            problem,
+            best.rows,
+            starts=best.starts,
+            workers=search.workers,
+            seed=search.seed,
+            target=search.found.bound,
+            stop=stop,
+            asymmetric=search.asymmetric,
+            window_s=min(WINDOW_S, _WINDOW_SHARE * left),
+        ):
+            if better is not None:
+                found.put((*better, "CP-SAT on windows"))
+
+    search.run(run, found, stop.ask, monotonic() + share * left)
 
 
 def _search_exactly(
@@ -80,9 +91,6 @@ def _search_exactly(
     rows: tuple[Row, ...],
     mirror: Mirror | None,
     until: float,
-    *,
-    frozen: int = 0,
-    reach: int | None = None,
 ) -> list[int]:
     """Search with CP-SAT until a time, and return what is proven of what was searched."""
     from bubbleproof.solver.model import Model
@@ -93,8 +101,6 @@ def _search_exactly(
             rows,
             least=search.found.bound,
             mirror=mirror,
-            frozen=frozen,
-            reach=reach,
         )
     except OverflowError:
         return []  # The bound and the schedule found stand as they are.

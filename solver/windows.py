@@ -1,16 +1,18 @@
 """Large neighbourhood search: CP-SAT on one window of a schedule after the other.
 
-A window frees some ops and keeps the order of all others (``window_model.py``). Windows lie where
-a schedule drains, where it fills, anywhere between, and on a few devices for longer. Each place
-has a size of its own: it grows where windows are proven soon to hold nothing better, and shrinks
-where time runs out (Shaw, Using constraint programming and local search methods to solve vehicle
-routing problems, CP 1998). What a window finds is never worse; among equals it prefers what is
-done sooner, so that room gathers until another window can use it.
+A window frees some ops and keeps the order of all others (``window_model.py``). It lies in some
+part of the time, on all devices or on a few for longer. Each part has a size of its own, which
+grows where windows are proven soon to hold nothing better and shrinks where time runs out, and is
+taken the oftener the more it gave for its time; at first, the more devices wait in it (Shaw, Using
+constraint programming and local search methods to solve vehicle routing problems, CP 1998). What a
+window finds is never worse; among equals it prefers what is done sooner, so that room gathers
+until another window can use it.
 """
 
 import random
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from dataclasses import dataclass
 from time import monotonic
 from typing import TypeAlias
 
@@ -29,9 +31,15 @@ from bubbleproof.solver.window_model import WindowModel
 WINDOW_S = 4.0
 """The most that one window may take, in seconds."""
 
-_FIRST_SIZE = 40
+_PARTS = 8
+_FIRST_SIZE = 60
 _LEAST_SIZE = 8
 _GROWTH, _SHRINKAGE = 1.3, 0.8
+_SPREAD = (0.7, 1.4)
+_GAIN, _MOST_WORTH = 2.0, 8.0
+_LOSS, _LEAST_WORTH = 0.8, 0.05
+"""By what the worth of a part changes with a better schedule, and with a window's time without."""
+
 _SOON = 0.5
 """A window proven within this share of its time was small."""
 
@@ -42,13 +50,35 @@ Improved: TypeAlias = tuple[tuple[Row, ...], Starts]
 """A better order and its starts."""
 
 
-class Place(StrEnum):
-    """Where a window lies."""
+@dataclass(slots=True)
+class _Part:
+    """A part of the time, on all devices or on a few.
 
-    DRAIN = "drain"
-    FILL = "fill"
-    BETWEEN = "between"
-    NARROW = "narrow"
+    Attributes
+    ----------
+    number, narrow
+        Which of the parts of equal length it is, and whether its windows are on a few devices.
+    size
+        How many ops its windows have.
+    worth
+        How often it is taken, compared to others.
+    """
+
+    number: int
+    narrow: bool
+    size: float
+    worth: float
+
+    def learn(self, *, better: bool, proven: bool, seconds: float, window_s: float) -> None:
+        """Take into account what a window gave that took so long."""
+        if better:
+            self.worth = min(_MOST_WORTH, _GAIN * self.worth)
+            return
+        self.worth = max(_LEAST_WORTH, self.worth * _LOSS ** (seconds / window_s))
+        if not proven:
+            self.size = max(_LEAST_SIZE, _SHRINKAGE * self.size)
+        elif seconds < _SOON * window_s:
+            self.size *= _GROWTH
 
 
 def improved(
@@ -61,7 +91,6 @@ def improved(
     target: int,
     stop: Stop,
     asymmetric: bool = False,
-    places: Sequence[Place] = tuple(Place),
     window_s: float = WINDOW_S,
 ) -> Iterator[Improved | None]:
     """Yield better and better orders, or None after a window without one, until told to stop.
@@ -86,35 +115,26 @@ def improved(
         Ends the search soon, from any thread.
     asymmetric
         Whether to search all orders also where the problem and the order are their own image.
-    places
-        Where windows may lie.
     window_s
         The most that one window may take, in seconds.
     """
     state = _State.of(problem, rows, starts, asymmetric=asymmetric)
     rng = random.Random(seed)
-    sizes = dict.fromkeys(places, float(_FIRST_SIZE))
-    turn = 0
+    parts = state.parts()
     while not stop.asked and state.real > target:
-        place = places[turn % len(places)]
-        window = state.window(place, int(sizes[place]), rng)
-        began = monotonic()
-        model = state.model(window, target)
+        (part,) = rng.choices(parts, [part.worth for part in parts])
+        model = state.model(state.window(part, rng), target)
         stop.reaches(model.stop)
         if stop.asked:
             return
+        began = monotonic()
         found = model.solve(time_limit_s=window_s, workers=workers, seed=rng.randrange(2**31))
         better = found.rows is not None and state.take(found.rows, found.firsts)
         yield (state.rows, state.starts) if better else None
         if found.proven and model.free == state.ops:
             return
-        if better:
-            continue
-        turn += 1
-        if not found.proven:
-            sizes[place] = max(_LEAST_SIZE, _SHRINKAGE * sizes[place])
-        elif monotonic() - began < _SOON * window_s:
-            sizes[place] *= _GROWTH
+        seconds = monotonic() - began
+        part.learn(better=better, proven=found.proven, seconds=seconds, window_s=window_s)
 
 
 class _State:
@@ -180,10 +200,41 @@ class _State:
             mirror=self._mirror,
         )
 
-    def window(self, place: Place, size: int, rng: random.Random) -> Window:
-        """Return a window with about so many ops."""
-        devices = self._devices
-        if place is Place.NARROW:
+    def parts(self) -> list[_Part]:
+        """Return the parts of the time, of more worth where devices wait longer."""
+        problem, end = self._scaled.problem, self._end
+        waits = [0.0] * _PARTS
+        for device in self._devices:
+            free = 0
+            row, begins = self.rows[device], self._begins[device]
+            for begin, busy in (
+                *zip(begins, map(problem.duration, row), strict=True),
+                (end, 0),
+            ):
+                for number in range(_PARTS):
+                    first, last = end * number / _PARTS, end * (number + 1) / _PARTS
+                    waits[number] += max(0.0, min(begin, last) - max(free, first))
+                free = begin + busy
+        most = max(waits) or 1.0
+        return [
+            _Part(number, narrow, _FIRST_SIZE, _LEAST_WORTH + waited / most)
+            for number, waited in enumerate(waits)
+            for narrow in ((False, True) if len(self._devices) > 1 else (False,))
+        ]
+
+    @property
+    def _end(self) -> int:
+        """The last end of all blocks."""
+        return max(
+            begins[-1] + self._scaled.problem.duration(row[-1])
+            for row, begins in zip(self.rows, self._begins, strict=True)
+            if row
+        )
+
+    def window(self, part: _Part, rng: random.Random) -> Window:
+        """Return a window in a part of the time, with about as many ops as it is to have."""
+        devices = list(self._devices)
+        if part.narrow:
             width = rng.randint(1, max(1, len(devices) // 2))
             first = rng.randint(0, len(devices) - width)
             devices = devices[first : first + width]
@@ -193,18 +244,12 @@ class _State:
             for block, begin in zip(self.rows[device], self._begins[device], strict=True)
             for _ in range(self._ops(block))
         )
-        size = min(size, len(begins))
-        match place:
-            case Place.FILL:
-                first = 0
-            case Place.DRAIN:
-                first = len(begins) - size
-            case Place.BETWEEN | Place.NARROW:
-                first = rng.randint(0, len(begins) - size)
-        begin = begins[first]
-        end = begins[first + size - 1] + 1
+        near = bisect_left(begins, self._end * (part.number + rng.random()) / _PARTS)
+        size = min(max(1, int(part.size * rng.uniform(*_SPREAD))), len(begins))
+        first = min(max(0, near - rng.randint(0, size)), len(begins) - size)
+        begin, end = begins[first], begins[first + size - 1] + 1
         if self._mirror is not None:
-            devices = [*devices, *(self._mirror.device[device] for device in devices)]
+            devices += [self._mirror.device[device] for device in devices]
         return Window(begin, end, frozenset(devices))
 
     def _ops(self, block: Block) -> int:

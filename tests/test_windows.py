@@ -2,7 +2,6 @@
 
 from itertools import islice
 
-import pytest
 from bruteforce import least_objective
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ from bubbleproof.solver.retime import objective_of
 from bubbleproof.solver.scale import Scaled, horizon
 from bubbleproof.solver.window import Cut, Window
 from bubbleproof.solver.window_model import WindowModel
-from bubbleproof.solver.windows import Place, improved
+from bubbleproof.solver.windows import improved
 
 
 def searched(schedule: Schedule, *, windows: int) -> list[Schedule]:
@@ -69,7 +68,7 @@ def test_a_window_of_everything_reaches_what_brute_force_does(seed: int, pairs: 
         return
     start = one_by_one(problem)
     least = least_objective(problem)
-    best = min([start, *searched(start, windows=5)], key=lambda s: bp.simulate(s).objective_ticks)
+    best = min([start, *searched(start, windows=50)], key=lambda s: bp.simulate(s).objective_ticks)
     assert bp.simulate(best).objective_ticks == least
 
 
@@ -143,14 +142,13 @@ def test_windows_of_an_order_that_is_its_own_image_keep_it_so() -> None:
     assert bp.simulate(found[-1]).makespan < bp.simulate(start).makespan
 
 
-@pytest.mark.parametrize("place", Place)
-def test_the_search_ends_where_one_window_is_all_of_the_schedule(place: Place) -> None:
-    """Nothing is left to search then; a narrow window of one device is all of it, too."""
+def test_the_search_ends_where_one_window_is_all_of_the_schedule() -> None:
+    """Nothing is left to search then."""
     problem = bp.Problem(
         devices=1, placement="linear", microbatches=2, cost={"F": 1, "I": 1, "W": 1}
     )
     start = one_by_one(problem)
-    found = improved(problem, start.rows, workers=1, seed=0, target=0, stop=Stop(), places=(place,))
+    found = improved(problem, start.rows, workers=1, seed=0, target=0, stop=Stop())
     assert len(list(found)) == 1
 
 
