@@ -39,11 +39,6 @@ class Model:
     mirror
         Only schedules that are their own image in it are searched, which halves the model; what is
         proven holds among them alone. The order has to be its own image.
-    reach
-        Only what stands at most so many places apart in the order may be a pair; then nothing is
-        proven of the others. None: any two.
-    frozen
-        What starts before this tick stays as it is; then nothing is proven of other schedules.
     """
 
     def __init__(
@@ -53,19 +48,11 @@ class Model:
         *,
         least: int = 0,
         mirror: Mirror | None = None,
-        reach: int | None = None,
-        frozen: int = 0,
     ) -> None:
         self.scaled = Scaled.of(problem)
         self._problem = self.scaled.problem
         self._least = least
-        self._mirror, self._reach = mirror, reach
-        self._place = {
-            _input(op) if op.kind is OpKind.BACKWARD else op: place
-            for row in rows
-            for place, block in enumerate(row)
-            for op in ops_of(block)
-        }
+        self._mirror = mirror
         self._times = LeastTimes(self._problem)
         self._model = cp_model.CpModel()
         self._solver = cp_model.CpSolver()
@@ -74,23 +61,6 @@ class Model:
         self._horizon = horizon(self._problem, rows, starts) + self.scaled.factor
         if self._horizon > _LARGEST:
             raise OverflowError("the times have too many digits for the exact model")
-        frozen = frozen // self.scaled.unit * self.scaled.factor
-        self._frozen: dict[Op, int] = {}
-        """The starts of the ops that stay as they are."""
-        self._whole = {
-            _input(op)
-            for row in rows
-            for block in row
-            for op in ops_of(block)
-            if op.kind is OpKind.BACKWARD
-        }
-        self._together: set[tuple[Op, Op]] = set()
-        for row, begins in zip(rows, starts, strict=True):
-            for block, begin in zip(row, begins, strict=True):
-                if isinstance(block, Pair):
-                    self._together.add((block.forward, _input(block.backward)))
-                for op in ops_of(block) if begin < frozen else ():
-                    self._frozen[_input(op) if op.kind is OpKind.BACKWARD else op] = begin
         self._start: dict[Op, cp_model.IntVar] = {}
         self._end: dict[Op, cp_model.LinearExpr] = {}
         self._real_start: dict[Op, cp_model.IntVar] = {}
@@ -180,9 +150,7 @@ class Model:
                 earliest = self._times.up(first, op.stage)
                 if kind is not OpKind.FORWARD:
                     earliest += self._times.turnaround(op.stage)
-                latest = self._frozen.get(op, self._horizon)
-                earliest = self._frozen.get(op, earliest)
-                self._start[op] = self._model.new_int_var(earliest, latest, f"start[{op}]")
+                self._start[op] = self._model.new_int_var(earliest, self._horizon, f"start[{op}]")
 
     def _add_pairs(self) -> None:
         """Any forward and backward of two microbatches on a device may be one block."""
@@ -192,18 +160,13 @@ class Model:
             if self._problem.cost.pair[self._device(forward)] is None:
                 continue
             for backward in self._ops(OpKind.BACKWARD_INPUT):
-                if (
-                    self._device(backward) == self._device(forward)
-                    and self._independent(forward, backward)
-                    and self._in_reach(forward, backward)
-                ):
+                same_device = self._device(backward) == self._device(forward)
+                if same_device and self._independent(forward, backward):
                     known = self._pairs.get((self._image(forward), self._image(backward)))
                     if known is not None:
                         self._pairs[forward, backward] = known
                         continue
                     pair = self._model.new_bool_var(f"pair[{forward};{backward}]")
-                    if forward in self._frozen:
-                        self._model.add(pair == 1)
                     self._pairs[forward, backward] = pair
                     _only_if(self._model.add(self._start[forward] == self._start[backward]), pair)
         members: dict[Op, list[cp_model.IntVar]] = {}
@@ -224,13 +187,6 @@ class Model:
         one_chain = chain_of[forward.stage] == chain_of[backward.stage]
         return not one_chain or backward.microbatch < forward.microbatch
 
-    def _in_reach(self, forward: Op, backward: Op) -> bool:
-        """Whether two ops stand near enough in the order to be searched as a pair."""
-        reach = self._reach
-        if forward in self._frozen or backward in self._frozen:
-            return (forward, backward) in self._together
-        return reach is None or abs(self._place[forward] - self._place[backward]) <= reach
-
     def _add_ops(self) -> None:
         """Each op, alone or in a pair, takes its time on its device."""
         cost, model = self._problem.cost, self._model
@@ -247,8 +203,6 @@ class Model:
                     known = self._fused.get(self._image(op))
                     fused = model.new_bool_var(f"fused[{op}]") if known is None else known
                     self._fused[op] = fused
-                    if op in self._frozen:
-                        model.add(fused == (op in self._whole))
                     if op in self._paired:
                         model.add_implication(self._paired[op], fused)
                     end = model.new_int_var(0, self._horizon, f"end[{op}]")
@@ -446,6 +400,12 @@ class Model:
         """Hint every variable that decides, from a valid order."""
         hinted = dict.fromkeys(self._fused, 0)
         hinted_variables: set[int] = set()
+        together = {
+            (block.forward, _input(block.backward))
+            for row in rows
+            for block in row
+            if isinstance(block, Pair)
+        }
 
         def hint(variable: cp_model.IntVar, value: int) -> None:
             if variable.index not in hinted_variables:
@@ -464,7 +424,7 @@ class Model:
         for op, fused in self._fused.items():
             hint(fused, hinted[op])
         for ops, pair in self._pairs.items():
-            hint(pair, ops in self._together)
+            hint(pair, ops in together)
         hint(self._value, self._objective)
 
     def rows_of(self, value: Callable[[cp_model.IntVar], int]) -> tuple[tuple[Row, ...], Starts]:
