@@ -11,6 +11,7 @@ and a transfer of 1 loses 68, 148, 308 units of time on 8, 16, 32 devices, and w
 # numba compiles these functions and has no types of its own.
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -31,6 +32,7 @@ from bubbleproof.solver.dispatch import (
     order_buffer,
     score,
 )
+from bubbleproof.solver.middle import condensed
 from bubbleproof.solver.reorder import encode, perturb, positions, take_back
 
 GAP, BACKLOG = range(2)
@@ -40,6 +42,15 @@ W's are so many that one runs at once."""
 _OPS_PER_ROUND = 6_000_000
 _HEATS = (0.05, 0.5, 0.01, 0.2)
 _GAPS = (100, 75, 50)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """What decides an order: its ops but W's, how many on each device, and the rules for W's."""
+
+    sequence: Ints
+    length: Ints
+    rules: Ints
 
 
 def filled(problem: Problem, rows: Sequence[Row]) -> tuple[Row, ...] | None:
@@ -53,8 +64,8 @@ def filled(problem: Problem, rows: Sequence[Row]) -> tuple[Row, ...] | None:
         An order without pairs, each stage and kind in the order of the microbatches.
     """
     arrays = compile_problem(problem)
-    found = _best_filled(problem, arrays, *_sequences(problem, rows))
-    return None if found is None else _rows(problem, arrays, *found)
+    found = _best_filled(problem, arrays, _sequences(problem, rows))
+    return None if found is None else _rows(problem, arrays, found)
 
 
 def refilled(
@@ -66,45 +77,83 @@ def refilled(
     F's and I's no W's do.
     """
     arrays = compile_problem(problem)
-    span = problem.objective is Objective.SPAN
-    sequence, length = _sequences(problem, rows)
-    found = _best_filled(problem, arrays, sequence, length)
-    if found is None:
+    for found in _searched(problem, rows, None, workers=workers, seed=seed, target=target):
+        yield () if found is None else _rows(problem, arrays, found)
+
+
+def refilled_ends(
+    problem: Problem, rows: Sequence[Row], *, workers: int, seed: int
+) -> Iterator[tuple[Row, ...]]:
+    """Yield orders of the same middle with other ends, for ever; none after one without progress.
+
+    As ``refilled``, but among orders with no more microbatches than the ends need, so with the
+    middle back in one may be no better than the one before. Ends at once if nothing repeats.
+    """
+    short = condensed(problem, rows)
+    if short is None:
         return
-    best, champion = None, found
-    steps = max(50, _OPS_PER_ROUND // int(length.sum()))
+    arrays = compile_problem(problem)
+    still = np.array(short.still, np.int64)
+    rounds = _searched(short.problem, short.rows, still, workers=workers, seed=seed, target=0)
+    for found in rounds:
+        if found is None:
+            yield ()
+        else:
+            longer = short.expanded(decode(short.problem, found.sequence))
+            yield _rows(problem, arrays, replace(_sequences(problem, longer), rules=found.rules))
+
+
+def _searched(
+    problem: Problem,
+    rows: Sequence[Row],
+    still: Ints | None,
+    *,
+    workers: int,
+    seed: int,
+    target: int,
+) -> Iterator[_Filling | None]:
+    """Yield better and better fillings, or None after a round without progress, for ever."""
+    arrays = compile_problem(problem)
+    span = problem.objective is Objective.SPAN
+    champion = _best_filled(problem, arrays, _sequences(problem, rows))
+    if champion is None:
+        return
+    if still is None:
+        still = np.zeros((problem.devices, 2), np.int64)
+    best: int | None = None
+    steps = max(50, _OPS_PER_ROUND // int(champion.length.sum()))
     scale = max(1, max(map(max, (problem.cost.F, problem.cost.I))))
     rng = np.random.default_rng(seed)
     turn = 0
 
-    def anneal(sequence: Ints, length: Ints, rules: Ints, run_seed: int, heat: float) -> None:
+    def anneal(tried: _Filling, run_seed: int, heat: float) -> None:
         order = order_buffer(arrays)
+        sequence, length, rules = tried.sequence, tried.length, tried.rules
         objective = _anneal(
-            arrays, sequence, length, rules, order, span, steps, heat, run_seed, target
+            arrays, sequence, length, still, rules, order, span, steps, heat, run_seed, target
         )
-        results.append((int(objective), sequence, rules))
+        results.append((int(objective), tried))
 
     while True:
-        results: list[tuple[int, Ints, Ints]] = []
+        results: list[tuple[int, _Filling]] = []
         runs: list[partial[None]] = []
         for _ in range(workers):
             heat = scale * _HEATS[turn % len(_HEATS)]
-            sequence, _, rules = champion
-            copies = sequence.copy(), length, rules.copy()
-            runs.append(partial(anneal, *copies, int(rng.integers(2**31)), heat))
+            tried = replace(
+                champion, sequence=champion.sequence.copy(), rules=champion.rules.copy()
+            )
+            runs.append(partial(anneal, tried, int(rng.integers(2**31)), heat))
             turn += 1
         run_together(runs)
-        objective, sequence, rules = min(results, key=lambda each: (each[0], each[1].tolist()))
+        objective, tried = min(results, key=lambda each: (each[0], each[1].sequence.tolist()))
+        improved = best is None or objective < best
         if best is None or objective <= best:
-            improved = best is None or objective < best
-            best, champion = objective, (sequence, length, rules)
-            yield _rows(problem, arrays, *champion) if improved else ()
-        else:
-            yield ()
+            best, champion = objective, tried
+        yield champion if improved else None
 
 
-def _sequences(problem: Problem, rows: Sequence[Row]) -> tuple[Ints, Ints]:
-    """Return the codes of each device's ops but W's, and how many there are."""
+def _sequences(problem: Problem, rows: Sequence[Row]) -> _Filling:
+    """Return the ops of an order but W's, with W's where a whole one has room."""
     order = encode(problem, rows)
     block = max(problem.microbatches) * problem.stages
     is_part = (order >= 0) & (order // block != WEIGHT)
@@ -112,34 +161,30 @@ def _sequences(problem: Problem, rows: Sequence[Row]) -> tuple[Ints, Ints]:
     sequence = np.full((len(rows), int(length.max())), -1, np.int64)
     for device, kept in enumerate(is_part):
         sequence[device, : length[device]] = order[device, kept]
-    return sequence, length
+    rules = np.zeros((2, len(rows)), np.int64)
+    rules[GAP], rules[BACKLOG] = 100, 1 + sequence.size
+    return _Filling(sequence, length, rules)
 
 
-def _best_filled(
-    problem: Problem, arrays: Compiled, sequence: Ints, length: Ints
-) -> tuple[Ints, Ints, Ints] | None:
+def _best_filled(problem: Problem, arrays: Compiled, ops: _Filling) -> _Filling | None:
     span = problem.objective is Objective.SPAN
-    most = 1 + 2 * int(arrays.microbatches.sum())
     begin, end = np.zeros((2, problem.devices), np.int64)
     order = order_buffer(arrays)
-    found: list[tuple[int, Ints]] = []
+    found: list[tuple[int, _Filling]] = []
     for gap in _GAPS:
-        rules = np.zeros((2, problem.devices), np.int64)
-        rules[GAP], rules[BACKLOG] = gap, most
-        if fill(arrays, sequence, length, rules, order, begin, end):
-            found.append((int(score(begin, end, span)[0]), rules))
-    if not found:
-        return None
-    return sequence, length, min(found, key=lambda each: each[0])[1]
+        rules = ops.rules.copy()
+        rules[GAP] = gap
+        if fill(arrays, ops.sequence, ops.length, rules, order, begin, end):
+            found.append((int(score(begin, end, span)[0]), replace(ops, rules=rules)))
+    return min(found, key=lambda each: each[0])[1] if found else None
 
 
-def _rows(
-    problem: Problem, arrays: Compiled, sequence: Ints, length: Ints, rules: Ints
-) -> tuple[Row, ...]:
+def _rows(problem: Problem, arrays: Compiled, filling: _Filling) -> tuple[Row, ...]:
+    """Return the rows of a filling; none where it gets stuck."""
     order = order_buffer(arrays)
     begin, end = np.zeros((2, problem.devices), np.int64)
-    fill(arrays, sequence, length, rules, order, begin, end)
-    return decode(problem, order)
+    ran = fill(arrays, filling.sequence, filling.length, filling.rules, order, begin, end)
+    return decode(problem, order) if ran else ()
 
 
 @compiled
@@ -239,7 +284,7 @@ def fill(problem, sequence, length, rules, order, begin, end):
 
 
 @compiled
-def _anneal(problem, sequence, length, rules, order, span, steps, heat, seed, target):
+def _anneal(problem, sequence, length, still, rules, order, span, steps, heat, seed, target):
     """Anneal an order and its rules in place; they end as the best seen. Return their objective."""
     np.random.seed(seed)
     devices = rules.shape[1]
@@ -258,7 +303,7 @@ def _anneal(problem, sequence, length, rules, order, span, steps, heat, seed, ta
         if np.random.random() < 0.1:
             _change_rule(rules)
         else:
-            count, changed = perturb(problem, sequence, length, position, saved, touched)
+            count, changed = perturb(problem, sequence, length, still, position, saved, touched)
         if changed and fill(problem, sequence, length, rules, order, begin, end):
             objective, value = score(begin, end, span)
             cooled = heat * (1 - step / steps) + 1e-9

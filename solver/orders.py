@@ -16,6 +16,7 @@ from bubbleproof.solver.search import LEAST_S, Search
 _TUNING_SHARE = 0.25
 _PAIRING_SHARE = 0.6
 _COMPILING_SHARE = 0.6
+_ENDS_SHARE = 0.35
 _SHORT_SHARE = 0.25
 _TURN_SHARE = 0.15
 _SOLVING_SHARE = 0.7
@@ -23,6 +24,7 @@ _SOLVING_SHARE = 0.7
 _FAMILIES = "family with W's in the gaps"
 _RULES = "tuned list scheduling"
 _FILLS = "search among orders with W's in the gaps"
+_ENDS = "search near the ends, W's in the gaps"
 _ORDERS = "search among orders"
 
 
@@ -50,6 +52,8 @@ def try_tuned(search: Search) -> None:
     left = search.deadline - monotonic()
     if not search.take_rounds(rounds, _RULES, monotonic() + _TUNING_SHARE * left):
         return
+    if not _try_ends(search, monotonic() + _ENDS_SHARE * (search.deadline - monotonic())):
+        return
     _try_short(search, monotonic() + _SHORT_SHARE * (search.deadline - monotonic()))
     if search.closed or _has_pairs(search.found.schedule().rows):
         return
@@ -74,6 +78,17 @@ def _filled_families(problem: Problem) -> Iterator[tuple[Row, ...]]:
             continue  # The family does not apply.
         if not _has_pairs(rows):
             yield filled(problem, rows) or ()
+
+
+def _try_ends(search: Search, until: float) -> bool:
+    """Search before and behind what the best order repeats; False if that does not stop."""
+    from bubbleproof.solver.fill import refilled_ends
+
+    best = search.found.schedule()
+    if search.closed or _has_pairs(best.rows):
+        return True
+    rounds = refilled_ends(search.problem, best.rows, workers=search.workers, seed=search.seed)
+    return search.take_rounds(rounds, _ENDS, until)
 
 
 def _take_turns(search: Search, rules: Iterator[tuple[Row, ...]], until: float) -> None:

@@ -174,10 +174,11 @@ def _anneal(problem, order, span, steps, heat, seed, target):
     best, current = score(begin, end, span)
     champion, saved = order.copy(), order.copy()
     touched = np.zeros(devices, np.int64)
+    still = np.zeros((devices, 2), np.int64)
     for step in range(steps):
         if best <= target:
             break
-        count, changed = perturb(problem, order, length, position, saved, touched)
+        count, changed = perturb(problem, order, length, still, position, saved, touched)
         valid = changed
         for place in range(count):
             device = touched[place]
@@ -209,11 +210,12 @@ def positions(problem, order, length):
 
 
 @compiled
-def perturb(problem, order, length, position, saved, touched):
+def perturb(problem, order, length, still, position, saved, touched):
     """Shift an op, or the same op of a run of microbatches, on one stage or several in a row.
 
     Return how many devices it touched, which are then in ``touched`` with their rows of before in
-    ``saved``, and whether anything moved. ``position`` says for each op where in its row it is.
+    ``saved``, and whether anything moved. ``position`` says for each op where in its row it is;
+    what lies between the two positions of ``still`` does not move and is not passed.
     """
     stages, most = problem.device.size, problem.microbatches.max()
     devices, device_of = order.shape[0], problem.device
@@ -248,7 +250,7 @@ def perturb(problem, order, length, position, saved, touched):
             moved = (kind * stages + other) * most + run
             if position[moved] >= 0:
                 changed |= _shift(
-                    order, device, length[device], position, moved, distance, stages, most
+                    order, device, length, still, position, moved, distance, stages, most
                 )
     return count, changed
 
@@ -264,11 +266,18 @@ def take_back(order, length, position, saved, touched, count):
 
 
 @compiled
-def _shift(order, device, length, position, code, distance, stages, most):
+def _shift(order, device, length, still, position, code, distance, stages, most):
     """Move an op in its row, up to the next op that it has to stay behind or ahead of."""
     kind, stage, index = code // most // stages, code // most % stages, code % most
     here = position[code]
-    there = max(0, min(length - 1, here + distance))
+    low, high = 0, length[device]
+    if here < still[device, 0]:
+        high = still[device, 0]
+    elif here >= still[device, 1]:
+        low = still[device, 1]
+    else:
+        return False
+    there = max(low, min(high - 1, here + distance))
     step = 1 if there > here else -1
     while here != there:
         near = order[device, here + step]
