@@ -62,6 +62,9 @@ class WindowModel:
         A tick by which all ops end in some schedule at least as good.
     reach
         Only what stands at most so many places apart in the order may become a pair.
+    weights
+        For each device how much it counts, among schedules of one objective, by when its part of
+        the window is done; at least 0.
     mirror
         Only orders that are their own image are searched; rows and window have to be so.
     """
@@ -74,10 +77,11 @@ class WindowModel:
         least: int,
         horizon: int,
         reach: int,
+        weights: Sequence[int],
         mirror: Mirror | None = None,
     ) -> None:
         self._cut, self._problem, self._mirror = cut, cut.problem, mirror
-        self._reach, self._horizon = reach, horizon
+        self._reach, self._horizon, self._weights = reach, horizon, weights
         self._devices = [
             device
             for device in range(self._problem.devices)
@@ -401,7 +405,9 @@ class WindowModel:
             if device not in done:
                 done[device] = model.new_int_var(0, self._horizon, f"done[{device}]")
             model.add(done[device] >= end + way)
-        model.minimize((len(done) * self._horizon + 1) * value + sum(done.values()))
+        weighted = {device: self._weights[device] * end for device, end in done.items()}
+        most = sum(self._weights[device] for device in done) * self._horizon
+        model.minimize((most + 1) * value + sum(weighted.values()))
 
     def _begins(self, device: int) -> list[Ticks]:
         """Return the times of which the least is a device's first start."""

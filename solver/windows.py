@@ -5,8 +5,8 @@ part of the time, on all devices or on a few for longer. Each part has a size of
 grows where windows are proven soon to hold nothing better and shrinks where time runs out, and is
 taken the oftener the more it gave for its time; at first, the more devices wait in it (Shaw, Using
 constraint programming and local search methods to solve vehicle routing problems, CP 1998). What a
-window finds is never worse; among equals it prefers what is done sooner, so that room gathers
-until another window can use it.
+window finds is never worse; among equals it prefers what is done sooner on devices that are drawn
+by lot, so that room gathers until another window can use it.
 """
 
 import random
@@ -39,6 +39,9 @@ _SPREAD = (0.7, 1.4)
 _GAIN, _MOST_WORTH = 2.0, 8.0
 _LOSS, _LEAST_WORTH = 0.8, 0.05
 """By what the worth of a part changes with a better schedule, and with a window's time without."""
+
+_MOST_WEIGHT = 3
+"""Among schedules of one objective each window prefers others: a device counts 0 to so much."""
 
 _SOON = 0.5
 """A window proven within this share of its time was small."""
@@ -123,7 +126,7 @@ def improved(
     parts = state.parts()
     while not stop.asked and state.real > target:
         (part,) = rng.choices(parts, [part.worth for part in parts])
-        model = state.model(state.window(part, rng), target)
+        model = state.model(state.window(part, rng), target, rng)
         stop.reaches(model.stop)
         if stop.asked:
             return
@@ -188,7 +191,7 @@ class _State:
         self.rows, self._begins, self.starts, self.real = rows, begins, starts, real
         return better
 
-    def model(self, window: Window, target: int) -> WindowModel:
+    def model(self, window: Window, target: int, rng: random.Random) -> WindowModel:
         """Return the model of a window."""
         problem = self._scaled.problem
         return WindowModel(
@@ -197,6 +200,7 @@ class _State:
             least=target // self._scaled.unit * self._scaled.factor,
             horizon=horizon(problem, self.rows, self._begins),
             reach=_REACH,
+            weights=[rng.randint(0, _MOST_WEIGHT) for _ in range(problem.devices)],
             mirror=self._mirror,
         )
 

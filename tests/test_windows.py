@@ -113,7 +113,12 @@ def test_what_is_not_in_the_window_keeps_its_order_and_its_tail(
     before = objective_of(problem, rows, starts)
     cut = Cut.of(problem, rows, starts, Window(begin, begin + length, devices))
     model = WindowModel(
-        cut, objective=before, least=0, horizon=horizon(problem, rows, starts), reach=9
+        cut,
+        objective=before,
+        least=0,
+        horizon=horizon(problem, rows, starts),
+        reach=9,
+        weights=(0, 1, 2, 3)[: problem.devices],
     )
     found = model.solve(time_limit_s=0.3, workers=1, seed=0)
     if found.rows is None:
