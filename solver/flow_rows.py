@@ -29,7 +29,8 @@ class Rows:
     """
 
     def __init__(self, view: View, grid: Grid) -> None:
-        self.program = LinearProgram()
+        step = int(np.diff(grid.instants[:3])[-1])
+        self.program = LinearProgram(size=step)
         self._view, self._problem, self._grid = view, view.problem, grid
         self._laws: list[tuple[str, Ints, Ints]] = []
         """For each block of rows a law, and the first and last places that each row adds up."""
@@ -166,7 +167,7 @@ class Rows:
         if not len(marks):
             return
         most = sum(self._ticks[i] * self._number(self._kinds[i].does[0][0]) for i in mine)
-        busy = self.program.add_columns(np.full(len(marks), most, np.int64))
+        busy = self.program.add_columns(np.full(len(marks), most, np.int64), size=self.program.size)
         rows, ones = np.arange(len(marks) - 1), np.ones(len(marks) - 1, np.int64)
         entries = [(rows, busy[1:], ones), (rows, busy[:-1], -ones)]
         middle = 0 if grid.middle is None else grid.middle
@@ -195,7 +196,8 @@ class Rows:
         if (apart == 1).all():
             behind = self._grid.after(instants[about + 1] + longest)
             return np.concatenate((about, behind))
-        regular = self._grid.after(np.arange(-1, instants[-1] + longest, max(1, longest)))
+        every = max(1, longest // self.program.size)
+        regular = np.append(np.arange(0, len(instants), every), len(instants) - 1)
         return np.unique(np.concatenate((regular, about, about + 1)))
 
     def _add_memory(self, device: int, mine: Sequence[int]) -> None:

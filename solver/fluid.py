@@ -162,37 +162,35 @@ class Fluid:
 
         At first a middle is left out, however short, so that one program tells the least horizon.
         """
-        horizon, last = known // self.unit, best // self.unit
-        while horizon < last:
-            flow = self.refuted(self._grid(horizon), deadline - monotonic(), stop)
-            if flow is None:
-                break
-            yield self._bound(flow)
-            gain, horizon = flow.horizon + 1 - horizon, flow.horizon + 1
-            if not self.whole(horizon * self.unit):
-                return
-            if gain * self.unit < _CLOSE * best:
-                break
-        tried = horizon
-        while horizon < last and self.whole(best) and not stop.asked and monotonic() < deadline:
-            grid = Grid.whole(tried, step=self.step)
-            flow = self.refuted(grid, deadline - monotonic(), stop)
-            if flow is not None:
+        horizon = known // self.unit
+        for begin in (True, False) if self.whole(best) else (True,):
+            tried, last, close = horizon, best // self.unit, _CLOSE * best / self.unit
+            while last - horizon > close and not stop.asked and monotonic() < deadline:
+                grid = self._grid(tried) if begin else Grid.whole(tried, step=self.step)
+                found = self.refuted(grid, deadline - monotonic(), stop)
+                if found is None:
+                    last = tried
+                    tried = (horizon + last) // 2
+                    continue
+                flow, hoped = found
                 yield self._bound(flow)
-                horizon = tried + 1
-            else:
-                last = tried
-            if (last - horizon) * self.unit < _CLOSE * best:
-                return
-            tried = (horizon + last) // 2
+                gain, horizon = flow.horizon + 1 - horizon, flow.horizon + 1
+                if begin and horizon >= hoped:
+                    if gain < close or not self.whole(horizon * self.unit):
+                        break
+                    tried = horizon
+                else:
+                    tried = min(hoped, last - 1) if begin else (horizon + last) // 2
 
     def _grid(self, horizon: int) -> Grid:
         return Grid.evenly(horizon, step=self.step, points=self.points, middle=self.longest)
 
-    def refuted(self, grid: Grid, time_limit_s: float, stop: Stop) -> Flow | None:
+    def refuted(self, grid: Grid, time_limit_s: float, stop: Stop) -> tuple[Flow, int] | None:
         """Return a flow that refutes the horizon of a grid, or a later one.
 
-        None if it is stopped, or if the fluid can end by the horizon.
+        With it comes the horizon that could be reached if what laws take from the other side of
+        the middle were other instants. None if the fluid can end by the horizon, or if no proof
+        that it cannot was found in time.
         """
         rows = Rows(self.view, grid)
         multipliers = rows.program.multipliers(time_limit_s, stop)
@@ -201,12 +199,12 @@ class Fluid:
         length = rows.program.refuted(multipliers)
         if length < 0:
             return None
-        if grid.middle is not None and length:
-            # What a law takes from the other side of the middle may be other instants then.
-            longer = Rows(self.view, grid.longer(length))
-            if longer.program.refuted(multipliers) >= 0:
-                return longer.flow(multipliers)
-        return rows.flow(multipliers)
+        if grid.middle is None or not length:
+            return rows.flow(multipliers), grid.horizon
+        longer = Rows(self.view, grid.longer(length))
+        if longer.program.refuted(multipliers) >= 0:
+            return longer.flow(multipliers), grid.horizon + length
+        return rows.flow(multipliers), grid.horizon + length
 
     def _bound(self, flow: Flow) -> Bound:
         ticks = (flow.horizon + 1) * self.unit

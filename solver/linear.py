@@ -12,10 +12,15 @@ sec. 3).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bubbleproof.schedules.quantity import LARGEST
+
+if TYPE_CHECKING:
+    from ortools.pdlp.solvers_pb2 import PrimalDualHybridGradientParams
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -56,16 +61,26 @@ class Stop:
 class LinearProgram:
     """Columns and rows, added in blocks."""
 
+    size: int = 1
+    """About what change of the length counts: the solver takes it as a multiple of that."""
     columns: int = 0
     rows: int = 0
+    _sizes: list[Ints] = field(default_factory=list[Ints])
     _upper: list[Ints] = field(default_factory=list[Ints])
     _limit: list[Ints] = field(default_factory=list[Ints])
     _longer: list[Ints] = field(default_factory=list[Ints])
     _entries: list[Entries] = field(default_factory=list[Entries])
 
-    def add_columns(self, upper: Ints) -> Ints:
-        """Add columns with the most that each may be, and return their numbers."""
+    def add_columns(self, upper: Ints, *, size: int = 1) -> Ints:
+        """Add columns with the most that each may be, and return their numbers.
+
+        Parameters
+        ----------
+        size
+            About what change of them counts: the solver takes them as multiples of that.
+        """
         self._upper.append(upper)
+        self._sizes.append(np.full(len(upper), size, np.int64))
         added = np.arange(self.columns, self.columns + len(upper), dtype=np.int64)
         self.columns += len(upper)
         return added
@@ -86,7 +101,7 @@ class LinearProgram:
     def refuted(self, multipliers: Multipliers) -> int:
         """Return the largest whole length that multipliers refute; below 0 if they refute none.
 
-        Where they refute all, it is the largest number of 64 bits.
+        Where they refute all, it is the largest number that a time may be.
         """
         row, column, value = self._matrix()
         upper, limit, longer = map(np.concatenate, (self._upper, self._limit, self._longer))
@@ -96,10 +111,13 @@ class LinearProgram:
         slope = int((longer * multipliers).sum())
         if base >= 0:
             return -1
-        return (-base - 1) // slope if slope else np.iinfo(np.int64).max
+        return min((-base - 1) // slope, LARGEST) if slope else LARGEST
 
     def multipliers(self, time_limit_s: float, stop: Stop) -> Multipliers | None:
-        """Return multipliers that refute nearly as much as any; None where they take too long."""
+        """Return multipliers that refute nearly as much as any, or as much as is found in time.
+
+        None where there are none at all.
+        """
         from ortools.math_opt import model_pb2  # pyright: ignore[reportMissingTypeStubs]
         from ortools.math_opt.python import mathopt  # pyright: ignore[reportMissingTypeStubs]
         from ortools.util.python.solve_interrupter import (  # pyright: ignore[reportMissingTypeStubs]
@@ -114,40 +132,47 @@ class LinearProgram:
         length = np.full(len(grows), self.columns, np.int64)
         row, column = np.concatenate((row, grows)), np.concatenate((column, length))
         value = np.concatenate((value, -longer[grows]))
+        sizes = np.concatenate((*self._sizes, np.array([self.size], np.int64))).astype(np.float64)
+        scaled = value * sizes[column]
+        largest = np.ones(self.rows)
+        np.maximum.at(largest, row, np.abs(scaled))
+        scaled = scaled / largest[row]
         order = np.lexsort((column, row))
         model = model_pb2.ModelProto()
         model.variables.ids.extend(range(self.columns + 1))
         model.variables.lower_bounds.extend([0.0] * (self.columns + 1))
-        model.variables.upper_bounds.extend([*upper.astype(np.float64).tolist(), float("inf")])
+        model.variables.upper_bounds.extend([*(upper / sizes[:-1]).tolist(), float("inf")])
         model.variables.integers.extend([False] * (self.columns + 1))
         model.objective.linear_coefficients.ids.append(self.columns)
         model.objective.linear_coefficients.values.append(-1.0)
         model.objective.maximize = True
         model.linear_constraints.ids.extend(range(self.rows))
         model.linear_constraints.lower_bounds.extend([float("-inf")] * self.rows)
-        model.linear_constraints.upper_bounds.extend(limit.astype(np.float64).tolist())
+        model.linear_constraints.upper_bounds.extend((limit / largest).tolist())
         model.linear_constraint_matrix.row_ids.extend(row[order].tolist())
         model.linear_constraint_matrix.column_ids.extend(column[order].tolist())
-        coefficients = value[order].astype(np.float64).tolist()
-        model.linear_constraint_matrix.coefficients.extend(coefficients)
+        model.linear_constraint_matrix.coefficients.extend(scaled[order].tolist())
         program = mathopt.Model.from_model_proto(model)
         interrupter = SolveInterrupter()
         stop.reaches(interrupter.interrupt)
         # The simplex method is quicker on small programs, a first-order method by far on large.
         small = self.columns <= _SMALL
-        answer = mathopt.solve(
-            program,
-            mathopt.SolverType.GLOP if small else mathopt.SolverType.PDLP,
-            params=mathopt.SolveParameters(time_limit=timedelta(seconds=time_limit_s), threads=1),
-            interrupter=interrupter,
+        parameters = mathopt.SolveParameters(
+            time_limit=timedelta(seconds=time_limit_s), threads=1, pdlp=_enough_for_multipliers()
         )
-        if answer.has_dual_feasible_solution():
-            prices = answer.dual_values()
+        method = mathopt.SolverType.GLOP if small else mathopt.SolverType.PDLP
+        answer = mathopt.solve(program, method, params=parameters, interrupter=interrupter)
+        found = answer.solutions[0].dual_solution if answer.solutions else None
+        if found is not None:
+            prices = found.dual_values
         elif answer.has_dual_ray():
             prices = answer.ray_dual_values()
         else:
             return None
-        rounded = [max(0, round(prices[each] * _SCALE)) for each in program.linear_constraints()]
+        rounded = [
+            max(0, round(prices[each] * _SCALE / size))
+            for each, size in zip(program.linear_constraints(), largest.tolist(), strict=True)
+        ]
         return np.array(rounded, np.object_)
 
     def _matrix(self) -> Entries:
@@ -163,3 +188,18 @@ class LinearProgram:
         value = np.add.reduceat(value, first)
         kept = first[value != 0]
         return row[kept], column[kept], value[value != 0]
+
+
+def _enough_for_multipliers() -> "PrimalDualHybridGradientParams":
+    """Return when the first-order method may end: columns need not keep the rows exactly."""
+    from ortools.pdlp import solvers_pb2  # pyright: ignore[reportMissingTypeStubs]
+
+    parameters = solvers_pb2.PrimalDualHybridGradientParams()
+    enough = parameters.termination_criteria.detailed_optimality_criteria
+    enough.eps_optimal_primal_residual_absolute = 1e-3
+    enough.eps_optimal_primal_residual_relative = 1e-3
+    enough.eps_optimal_dual_residual_absolute = 1e-6
+    enough.eps_optimal_dual_residual_relative = 1e-6
+    enough.eps_optimal_objective_gap_absolute = 1e-2
+    enough.eps_optimal_objective_gap_relative = 1e-6
+    return parameters

@@ -56,19 +56,19 @@ def test_the_bound_of_half_a_mirrored_problem_is_confirmed_for_all_of_it() -> No
     """The verifier knows no mirror, and recomputes the bound from the laws of all devices."""
     problem = dualpipe_problem(4, 8, (1, 2, 1, 2))
     fluid = Fluid(problem, None, (0, 1, 2, 3), 1000.0)
-    flow = fluid.refuted(Grid.whole(20, step=1), 30.0, Stop())
+    found = fluid.refuted(Grid.whole(20, step=1), 30.0, Stop())
     assert fluid.view.mirror is not None
-    assert flow is not None
-    assert proven_by(problem, flow) == 21
+    assert found is not None
+    assert proven_by(problem, found[0]) == 21
 
 
 def test_an_odd_middle_device_is_its_own_image_in_the_bound() -> None:
     """Its laws are their own images, and count for both halves."""
     problem = dualpipe_problem(3, 6, (1, 2, 1, 2))
     fluid = Fluid(problem, None, (0, 1, 2), 1000.0)
-    flow = fluid.refuted(Grid.whole(12, step=1), 30.0, Stop())
-    assert flow is not None
-    assert proven_by(problem, flow) == 13
+    found = fluid.refuted(Grid.whole(12, step=1), 30.0, Stop())
+    assert found is not None
+    assert proven_by(problem, found[0]) == 13
 
 
 def test_a_problem_with_unequal_ends_has_no_mirror() -> None:

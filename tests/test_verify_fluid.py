@@ -63,9 +63,10 @@ def _agree(problem: bp.Problem, fluid: Fluid, horizon: int) -> None:
         elif all(ticks is None for ticks in problem.cost.pair):
             with pytest.raises(ValueError, match="contradict nothing"):
                 proven_by(problem, flow)
-        longer = fluid.refuted(grid, 60, Stop())
-        if longer is not None:
-            assert longer.horizon >= horizon
+        found = fluid.refuted(grid, 60, Stop())
+        if found is not None:
+            longer, hoped = found
+            assert horizon <= longer.horizon <= hoped
             assert proven_by(problem, longer) == (longer.horizon + 1) * fluid.unit
 
 
