@@ -40,6 +40,9 @@ _CLOSE = 0.0005
 _STEPS = (9, 13)
 """About how many instants there are at least and at most in the longest block's time."""
 
+_FINER = (1, 2, 4)
+"""How many times as many are tried, too."""
+
 
 def fluid_bounds(
     problem: Problem, best: int, known: int, deadline: float, stop: Stop
@@ -77,9 +80,9 @@ def _fluids(problem: Problem, best: int) -> Iterator["Fluid"]:
     """
     for target, devices in _views(problem):
         for windows in _WINDOWS:
-            fluid = Fluid(problem, target, devices, windows)
-            yield fluid
-            if fluid.whole(best):
+            fluids = [Fluid(problem, target, devices, windows, finer=finer) for finer in _FINER]
+            yield from {fluid.step: fluid for fluid in fluids}.values()
+            if fluids[0].whole(best):
                 break
 
 
@@ -103,6 +106,9 @@ def _views(problem: Problem) -> Iterator[tuple[int | None, tuple[int, ...]]]:
         targets = tuple(dict.fromkeys((busiest, ends[0])))
     meeting = (device for device in _crossings(problem) if device in everything)
     few = tuple(dict.fromkeys((*few, *meeting)))
+    outer = tuple(dict.fromkeys(ends))
+    if busiest not in outer and targets[-1] in (None, *outer):
+        yield targets[-1], outer
     for target in targets:
         yield target, few
     if len(everything) > len(few):
@@ -129,20 +135,28 @@ class Fluid:
         The devices that are looked at.
     windows
         How much of time is seen at its begin and at its end, in ways forth and back.
+    finer
+        How many times as many instants are seen as on the coarsest grid.
     """
 
     def __init__(
-        self, problem: Problem, target: int | None, devices: tuple[int, ...], windows: float
+        self,
+        problem: Problem,
+        target: int | None,
+        devices: tuple[int, ...],
+        windows: float,
+        *,
+        finer: int = 1,
     ) -> None:
         self.view = View(problem, target, devices)
         self.unit = self.view.unit
         self.longest = max(kind.ticks for kind in self.view.kinds) // self.unit
-        self.step = self._step()
+        self.step = self._step(finer)
         self.points = max(4, int(2 * windows * self.view.way / self.step))
 
-    def _step(self) -> int:
+    def _step(self, finer: int) -> int:
         """Return a time between instants that divides the blocks' times with little left over."""
-        fewest, most = _STEPS
+        fewest, most = (finer * number for number in _STEPS)
         steps = range(max(1, self.longest // most), max(1, self.longest // fewest) + 1)
         ticks = [kind.ticks // self.unit for kind in self.view.kinds]
         return min(steps, key=lambda step: sum(time % step for time in ticks))
