@@ -10,7 +10,6 @@ from bubbleproof.solver.scale import may_pair, model_size
 from bubbleproof.solver.search import GRACE_S, LEAST_S, Found, Search
 
 _WINDOWS_SHARE = 0.35
-_WINDOWS_SHARE_ALONE = 0.85
 _WINDOW_SHARE = 0.1
 _MOST_IN_WINDOWS = 30_000
 _MIRRORED_SHARE = 0.6
@@ -55,6 +54,18 @@ def try_windows(search: Search) -> None:
 
     Where no pairs are in it yet, it is left to other searches to find some first.
     """
+    _search_windows(search, _WINDOWS_SHARE)
+
+
+def try_more_windows(search: Search) -> None:
+    """Search on windows again, from what other searches have found since.
+
+    All the time is theirs where the exact model is too large.
+    """
+    _search_windows(search, 1.0 if search.too_large else _WINDOWS_SHARE)
+
+
+def _search_windows(search: Search, share: float) -> None:
     problem, left = search.problem, search.deadline - monotonic()
     ops = 3 * problem.stages * max(problem.microbatches)
     if search.closed or not may_pair(problem) or left < LEAST_S or ops > _MOST_IN_WINDOWS:
@@ -64,7 +75,6 @@ def try_windows(search: Search) -> None:
         return
     from bubbleproof.solver.windows import WINDOW_S, improved
 
-    share = _WINDOWS_SHARE_ALONE if search.too_large else _WINDOWS_SHARE
     found: Queue[Found] = Queue()
     stop = Stop()
 

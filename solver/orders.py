@@ -154,7 +154,7 @@ def try_paired(search: Search) -> None:
     from bubbleproof.solver.tune import tuned
 
     problem, target = search.problem, search.found.bound
-    until = monotonic() + (1.0 if search.too_large else _PAIRING_SHARE) * left
+    until = monotonic() + _PAIRING_SHARE * left
     if not _has_pairs(search.found.schedule().rows):
         # No family makes pairs here: rules of list scheduling may.
         rounds = tuned(problem, workers=search.workers, seed=search.seed, target=target)

@@ -9,7 +9,13 @@ from bubbleproof.schedules.problem import Problem, require_problem
 from bubbleproof.schedules.schedule import Bound, Schedule
 from bubbleproof.solver.bounding import start_bounds, start_states
 from bubbleproof.solver.bounds import bounds
-from bubbleproof.solver.exact import try_exact, try_mirrored, try_small, try_windows
+from bubbleproof.solver.exact import (
+    try_exact,
+    try_mirrored,
+    try_more_windows,
+    try_small,
+    try_windows,
+)
 from bubbleproof.solver.first import try_families, try_forms, try_lists, try_pairing
 from bubbleproof.solver.incumbent import Incumbent
 from bubbleproof.solver.limits import shortages, within_limits
@@ -142,7 +148,7 @@ _STEPS: tuple[Callable[[Search], None], ...] = (
     try_windows,
     try_mirrored,
     try_paired,
-    try_windows,
+    try_more_windows,
     try_tuned,
     try_exact,
     Search.wait_for_bounds,
