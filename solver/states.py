@@ -17,8 +17,9 @@ within the time whose starts have the least sum nothing could run earlier, so it
 
 For the span each device has its own window, which begins with its first op. Some chain's first
 device begins at 0; for the others a range of beginnings is taken at once, each device being given
-all the time from the earliest to the end of the latest window. A schedule found that does not keep
-its windows divides the range of one device in two.
+all the time from the earliest to the end of the latest window. Where that has many states, the
+range of a device is halved, for nearer deadlines; and a schedule found that does not keep its
+windows divides it between what is too early and what is too late for this schedule.
 
 Simplifications: no pairs, no choice between B and I + W, no W that allocates anything.
 """
@@ -60,9 +61,11 @@ MOST_BYTES = 600_000_000
 
 _MOST_BITS = 30
 _MOST_TICKS = 2**29
-_CHUNK = 2_000
+_CHUNK = 1_000
 _NO_ROOM = 2**60
 _RETIMING_S = 1.0
+_PART = 1_000
+"""States of a window that is divided where it has more."""
 
 
 def has_states(problem: Problem) -> bool:
@@ -158,6 +161,10 @@ class States:
         self._classes = sorted(
             {self._class_of(x) for x in range(len(self._ops)) if self._follows_weight(x)}
         )
+        self._soonest = self._least_begins()
+        self._work = [0] * problem.devices
+        for x, device in enumerate(self._device):
+            self._work[device] += self._number[x] * (self._ticks[x] + self._weight_ticks[x])
         self._kinds = self._arrays()
         self._weights = Weights(
             device=_ints([device for device, _, _ in self._classes]),
@@ -181,11 +188,17 @@ class States:
         expanded = 0
         while windows:
             window = windows.pop()
-            outcome = self._search(time, window, effort - expanded, stopped)
+            halves = self._halved(time, window)
+            most = min(effort - expanded, _PART if halves else effort)
+            # Deadlines are nearer in parts of a range, so these may have fewer states together.
+            outcome = self._search(time, window, most, stopped)
             expanded += outcome.expanded
             if outcome.rows is None:
-                if not outcome.complete:
+                if outcome.complete:
+                    continue
+                if not halves or expanded >= effort or stopped():
                     return Answer(None, None, complete=False, expanded=expanded)
+                windows.extend(halves)
                 continue
             starts = self._starts(time, window, outcome.rows)
             if objective_of(self._problem, outcome.rows, starts) <= time * self.unit:
@@ -250,6 +263,17 @@ class States:
             weight_ticks=_ints(self._weight_ticks),
             latest=_ints([]),
         )
+
+    def _least_begins(self) -> list[int]:
+        """Return for each device how long its first input is on its way, at least."""
+        begins: dict[int, int] = {}
+        for chain in self._chains():
+            way = 0
+            for before, x in pairwise([chain[0], *chain]):
+                way += 0 if x == before else self._ticks[before] + self._lags[x]
+                if self._number[x]:
+                    begins[self._device[x]] = min(way, begins.get(self._device[x], way))
+        return [begins.get(device, 0) for device in range(self._problem.devices)]
 
     def _latest(self, deadline: Sequence[int]) -> list[list[int]]:
         """Return by how many are left when the first of a kind must have started."""
@@ -343,6 +367,30 @@ class States:
         return [
             replace(window, latest=tuple(latest)),
             replace(window, earliest=tuple(earliest)),
+        ]
+
+    def _halved(self, time: int, window: Window) -> list[Window]:
+        """Divide the widest range of beginnings, the earlier half to be searched first.
+
+        None where it is no wider than half of the time in which the device may be idle: then a
+        nearer deadline leaves no fewer states.
+        """
+        if self._problem.objective is Objective.MAKESPAN:
+            return []
+        begin_by, _ = self._narrowed(time, window)
+        earliest = [max(pair) for pair in zip(window.earliest, self._soonest, strict=True)]
+        width, device = max(
+            (by - first, device)
+            for device, (by, first) in enumerate(zip(begin_by, earliest, strict=True))
+        )
+        if 2 * width <= time - self._work[device]:
+            return []
+        middle = begin_by[device] - (width + 1) // 2
+        later, sooner = list(window.earliest), list(window.latest)
+        later[device], sooner[device] = middle + 1, middle
+        return [
+            replace(window, earliest=tuple(later)),
+            replace(window, latest=tuple(sooner)),
         ]
 
     # The search
