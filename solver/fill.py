@@ -16,7 +16,8 @@ from functools import partial
 
 import numpy as np
 
-from bubbleproof.schedules.ops import Row
+from bubbleproof.schedules import families
+from bubbleproof.schedules.ops import OpKind, Pair, Row
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.solver.background import run_together
 from bubbleproof.solver.compiled import compiled
@@ -66,6 +67,19 @@ def filled(problem: Problem, rows: Sequence[Row]) -> tuple[Row, ...] | None:
     arrays = compile_problem(problem)
     found = _best_filled(problem, arrays, _sequences(problem, rows))
     return None if found is None else _rows(problem, arrays, found)
+
+
+def filled_families(problem: Problem) -> Iterator[tuple[Row, ...]]:
+    """Yield the orders of all families that apply, W's in the gaps; none where that gets stuck."""
+    if not problem.backward.allows(OpKind.BACKWARD_WEIGHT):
+        return
+    for name in families.names():
+        try:
+            rows = families.build(name, problem).rows
+        except ValueError:
+            continue  # The family does not apply.
+        if not any(isinstance(block, Pair) for row in rows for block in row):
+            yield filled(problem, rows) or ()
 
 
 def refilled(

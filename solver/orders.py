@@ -5,11 +5,9 @@ from dataclasses import replace
 from itertools import count, islice
 from time import monotonic
 
-from bubbleproof.schedules import families
-from bubbleproof.schedules.ops import OpKind, Pair, Row
+from bubbleproof.schedules.ops import Pair, Row
 from bubbleproof.schedules.periodic import unroll
 from bubbleproof.schedules.periodic_search import periodic_of
-from bubbleproof.schedules.problem import Problem
 from bubbleproof.solver.scale import may_pair
 from bubbleproof.solver.search import LEAST_S, Search
 
@@ -39,12 +37,13 @@ def try_tuned(search: Search) -> None:
         return
     if may_pair(search.problem) and not search.too_large:
         return
+    from bubbleproof.solver.fill import filled_families
     from bubbleproof.solver.tune import tuned
 
     problem, target = search.problem, search.found.bound
     # The first rounds may have to compile: that is not to eat into a share, nor to take all.
     compiled = monotonic() + _COMPILING_SHARE * left
-    if not search.take_rounds(_filled_families(problem), _FAMILIES, compiled):
+    if not search.take_rounds(filled_families(problem), _FAMILIES, compiled):
         return
     rounds = tuned(problem, workers=search.workers, seed=search.seed, target=target)
     if not search.take_rounds(islice(rounds, 1), _RULES, compiled):
@@ -63,21 +62,6 @@ def try_tuned(search: Search) -> None:
 
 def _has_pairs(rows: Iterable[Row]) -> bool:
     return any(isinstance(block, Pair) for row in rows for block in row)
-
-
-def _filled_families(problem: Problem) -> Iterator[tuple[Row, ...]]:
-    """Yield the families' orders of F's and I's with W's in their gaps."""
-    if not problem.backward.allows(OpKind.BACKWARD_WEIGHT):
-        return
-    from bubbleproof.solver.fill import filled
-
-    for name in families.names():
-        try:
-            rows = families.build(name, problem).rows
-        except ValueError:
-            continue  # The family does not apply.
-        if not _has_pairs(rows):
-            yield filled(problem, rows) or ()
 
 
 def _try_ends(search: Search, until: float) -> bool:

@@ -25,7 +25,7 @@ SLACK = 3
 """A run is stopped after so many times its limit."""
 
 _ROUNDS_PER_S = 1.0
-"""Rounds of annealing for each second, of either search."""
+"""Rounds of annealing for each second, of each search."""
 
 _EXACT_SHARE = 0.4
 """CP-SAT's deterministic seconds for each second of the limit; about as long on one core."""
@@ -91,20 +91,26 @@ class _Run:
             self._found.offer_family(name)
 
     def try_rounds(self, seed: int) -> None:
-        """Anneal the rules of list scheduling, then the order itself; they know no pairs."""
+        """Fill the families' gaps; anneal rules of list scheduling, then orders; no pairs."""
         small = model_size(self._problem) <= _MOST_MODEL
         if self._found.optimal or (small and may_pair(self._problem)):
             return
+        from bubbleproof.solver.fill import filled_families, refilled
         from bubbleproof.solver.reorder import reordered
         from bubbleproof.solver.tune import tuned
 
         problem, target = self._problem, self._found.bound
         number = 1 + int(_ROUNDS_PER_S * self._limit_s)
+        if 3 * problem.stages * problem.total_microbatches <= _MOST_FAMILY_OPS:
+            self._take(filled_families(problem), "family with W's in the gaps")
         rounds = tuned(problem, workers=1, seed=seed, target=target)
         self._take(islice(rounds, number), "tuned list scheduling")
         best = self._found.schedule()
         if any(isinstance(block, Pair) for row in best.rows for block in row):
             return
+        rounds = refilled(problem, best.rows, workers=1, seed=seed, target=target)
+        self._take(islice(rounds, number), "search among orders with W's in the gaps")
+        best = self._found.schedule()
         rounds = reordered(problem, best.rows, workers=1, seed=seed, target=target)
         self._take(islice(rounds, number), "search among orders")
 
