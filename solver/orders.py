@@ -14,7 +14,7 @@ from bubbleproof.solver.search import LEAST_S, Search
 _TUNING_SHARE = 0.25
 _PAIRING_SHARE = 0.6
 _COMPILING_SHARE = 0.6
-_ENDS_SHARE = 0.35
+_ENDS_SHARE = 0.25
 _SHORT_SHARE = 0.25
 _TURN_SHARE = 0.15
 _SOLVING_SHARE = 0.7
@@ -56,7 +56,7 @@ def try_tuned(search: Search) -> None:
     _try_short(search, monotonic() + _SHORT_SHARE * (search.deadline - monotonic()))
     if search.closed or _has_pairs(search.found.schedule().rows):
         return
-    orders = monotonic() + (1.0 if search.too_large else 2 * _TUNING_SHARE) * left
+    orders = monotonic() + (1.0 if search.too_large else _TUNING_SHARE) * left
     _take_turns(search, rounds, min(orders, search.deadline))
 
 
