@@ -65,7 +65,7 @@ _CHUNK = 1_000
 _NO_ROOM = 2**60
 _RETIMING_S = 1.0
 _PART = 1_000
-"""States of a window that is divided where it has more."""
+"""States of half a window, which is halved again where it has more."""
 
 
 def has_states(problem: Problem) -> bool:
@@ -184,12 +184,12 @@ class States:
         stopped
             Whether to give up.
         """
-        windows = [*self._windows(time)]
+        windows = [(window, effort // 2) for window in self._windows(time)]
         expanded = 0
         while windows:
-            window = windows.pop()
+            window, share = windows.pop()
             halves = self._halved(time, window)
-            most = min(effort - expanded, _PART if halves else effort)
+            most = min(effort - expanded, share if halves else effort)
             # Deadlines are nearer in parts of a range, so these may have fewer states together.
             outcome = self._search(time, window, most, stopped)
             expanded += outcome.expanded
@@ -198,7 +198,7 @@ class States:
                     continue
                 if not halves or expanded >= effort or stopped():
                     return Answer(None, None, complete=False, expanded=expanded)
-                windows.extend(halves)
+                windows.extend((half, _PART) for half in halves)
                 continue
             starts = self._starts(time, window, outcome.rows)
             if objective_of(self._problem, outcome.rows, starts) <= time * self.unit:
@@ -206,7 +206,7 @@ class States:
             parts = self._divided(time, window, outcome.rows)
             if not parts:
                 return Answer(None, None, complete=False, expanded=expanded)
-            windows.extend(parts)
+            windows.extend((part, share) for part in parts)
         return Answer(None, None, complete=True, expanded=expanded)
 
     # The problem in arrays
