@@ -54,7 +54,7 @@ def try_windows(search: Search) -> None:
 
     Where no pairs are in it yet, it is left to other searches to find some first.
     """
-    _search_windows(search, _WINDOWS_SHARE)
+    _try_windows(search, _WINDOWS_SHARE)
 
 
 def try_more_windows(search: Search) -> None:
@@ -62,19 +62,25 @@ def try_more_windows(search: Search) -> None:
 
     All the time is theirs where the exact model is too large.
     """
-    _search_windows(search, 1.0 if search.too_large else _WINDOWS_SHARE)
+    _try_windows(search, 1.0 if search.too_large else _WINDOWS_SHARE)
 
 
-def _search_windows(search: Search, share: float) -> None:
-    problem, left = search.problem, search.deadline - monotonic()
-    ops = 3 * problem.stages * max(problem.microbatches)
-    if search.closed or not may_pair(problem) or left < LEAST_S or ops > _MOST_IN_WINDOWS:
+def _try_windows(search: Search, share: float) -> None:
+    left = search.deadline - monotonic()
+    if search.closed or not may_pair(search.problem) or left < LEAST_S:
         return
-    best = search.found.schedule()
-    if not any(isinstance(block, Pair) for row in best.rows for block in row):
+    if any(isinstance(block, Pair) for row in search.found.schedule().rows for block in row):
+        search_windows(search, monotonic() + share * left)
+
+
+def search_windows(search: Search, until: float, *, turn: int = 0) -> None:
+    """Search on windows of the best schedule until a time; each turn draws other windows."""
+    problem, left = search.problem, search.deadline - monotonic()
+    if 3 * problem.stages * max(problem.microbatches) > _MOST_IN_WINDOWS:
         return
     from bubbleproof.solver.windows import WINDOW_S, improved
 
+    best = search.found.schedule()
     found: Queue[Found] = Queue()
     stop = Stop()
 
@@ -84,7 +90,7 @@ def _search_windows(search: Search, share: float) -> None:
             best.rows,
             starts=best.starts,
             workers=search.workers,
-            seed=search.seed,
+            seed=search.seed + turn,
             target=search.found.bound,
             stop=stop,
             asymmetric=search.asymmetric,
@@ -93,7 +99,7 @@ def _search_windows(search: Search, share: float) -> None:
             if better is not None:
                 found.put((*better, "CP-SAT on windows"))
 
-    search.run(run, found, stop.ask, monotonic() + share * left)
+    search.run(run, found, stop.ask, until)
 
 
 def _search_exactly(

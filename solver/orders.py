@@ -8,6 +8,7 @@ from time import monotonic
 from bubbleproof.schedules.ops import Pair, Row
 from bubbleproof.schedules.periodic import unroll
 from bubbleproof.schedules.periodic_search import periodic_of
+from bubbleproof.solver.exact import search_windows
 from bubbleproof.solver.scale import may_pair
 from bubbleproof.solver.search import LEAST_S, Search
 
@@ -78,9 +79,9 @@ def _try_ends(search: Search, until: float) -> bool:
 def _take_turns(search: Search, rules: Iterator[tuple[Row, ...]], until: float) -> None:
     """Search for rules and among orders in turn until a time.
 
-    Rules move whole schedules, F's and I's that take W's along move much of one, and all ops
-    polish it; which of them still gains is not known beforehand. Turns become longer where none
-    does.
+    Rules move whole schedules, F's and I's that take W's along move much of one, all ops polish
+    it, and windows hold what no single move reaches; which of them still gains is not known
+    beforehand. Turns become longer where none does.
     """
     from bubbleproof.solver.fill import refilled
     from bubbleproof.solver.reorder import reordered
@@ -108,6 +109,9 @@ def _take_turns(search: Search, rules: Iterator[tuple[Row, ...]], until: float) 
                 return
             if search.closed or monotonic() >= until:
                 return
+        search_windows(search, min(monotonic() + turn_s, until), turn=turn)
+        if search.closed or monotonic() >= until:
+            return
         if search.found.objective == before:
             turn_s *= 2
 
