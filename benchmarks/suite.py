@@ -13,6 +13,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import bubbleproof as bp
@@ -50,6 +51,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     gaps: list[float] = []
     worse: list[str] = []
+    spans: dict[str, dict[float, int]] = {}
     better = optimal = 0
     for entry in entries(options.parts):
         result = bp.solve(entry.problem, time_limit_s=options.time_limit, workers=options.workers)
@@ -58,6 +60,8 @@ def main() -> None:
             raise SystemExit(f"{entry.name}: invalid, {report.violations[0].message}")
         span, gap = result.objective_ticks, 100 * result.gap
         gaps.append(gap)
+        kind, limit = entry.name.removesuffix("x").rsplit("-", 1)
+        spans.setdefault(kind, {})[float(limit)] = span
         optimal += result.status == "optimal"
         if entry.peer is not None:
             better += span < entry.peer
@@ -74,8 +78,18 @@ def main() -> None:
         print(
             f"\n{len(gaps)} problems: {optimal} proven optimal, mean gap {mean:.2f} %, largest "
             f"{max(gaps):.2f} %; below the peer {better}, above it {len(worse)} "
-            f"({', '.join(worse) or 'none'})"
+            f"({', '.join(worse) or 'none'}); with more memory a larger span: "
+            f"{', '.join(_rising(spans)) or 'none'}"
         )
+
+
+def _rising(spans: dict[str, dict[float, int]]) -> Iterator[str]:
+    """Yield the problems whose span is larger than with less memory."""
+    for kind, by_limit in spans.items():
+        limits = sorted(by_limit)
+        for less, more in pairwise(limits):
+            if by_limit[more] > by_limit[less]:
+                yield f"{kind}-{more}x"
 
 
 if __name__ == "__main__":
