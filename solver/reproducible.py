@@ -4,7 +4,7 @@ Each step gets an amount of work that follows from the time limit alone, about w
 in it. A slower machine takes longer, up to three times the limit; where it is stopped then, the
 result says that it was cut, and only then another run may differ.
 
-Simplifications: one thread; no bounds from searches over single devices.
+Simplifications: one thread; no bounds from linear programs.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,8 +16,10 @@ from bubbleproof.schedules.ops import Pair, Row
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Bound, Starts
 from bubbleproof.solver.background import Background
+from bubbleproof.solver.deciding import decidable, decided
 from bubbleproof.solver.incumbent import Incumbent
 from bubbleproof.solver.limits import within_limits
+from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.result import Progress, Result
 from bubbleproof.solver.scale import may_pair, model_size
 
@@ -29,6 +31,9 @@ _ROUNDS_PER_S = 1.0
 
 _EXACT_SHARE = 0.4
 """CP-SAT's deterministic seconds for each second of the limit; about as long on one core."""
+
+_STATES_PER_S = 6_000
+"""From how many states one question is decided at most, for each second of the limit."""
 
 _MOST_FAMILY_OPS = 1_000_000
 _MOST_MODEL = 20_000
@@ -60,6 +65,7 @@ def solve_reproducibly(
     interrupted = False
     try:
         run.try_families()
+        run.try_bounds()
         run.try_rounds(seed)
         run.try_exact(seed)
         run.retime()
@@ -89,6 +95,23 @@ class _Run:
             if self._late():
                 return
             self._found.offer_family(name)
+
+    def try_bounds(self) -> None:
+        """Look at single devices, then search among states, where there are not too many."""
+        problem, found = self._problem, self._found
+        found.schedule()  # There is something to improve on, if only one by one.
+        if found.optimal or not decidable(problem):
+            return
+        for device in range(problem.devices):
+            bound = device_bound(problem, device, found.objective, self._end)
+            if bound is not None:
+                found.prove(bound)
+        for news in decided(problem, found, self._late, most=int(_STATES_PER_S * self._limit_s)):
+            if isinstance(news, Bound):
+                found.prove(news)
+            else:
+                rows, starts, source = news
+                found.offer(rows, source, starts)
 
     def try_rounds(self, seed: int) -> None:
         """Fill the families' gaps; anneal rules of list scheduling, then orders; no pairs."""

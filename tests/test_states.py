@@ -106,3 +106,10 @@ def test_solve_closes_a_problem_by_states() -> None:
     assert result.proof[0].name == "states"
     assert "the solver's word" in result.proof[0].text
     assert bp.verify(result.schedule).valid
+
+
+def test_a_counted_search_closes_a_problem_by_states() -> None:
+    """States are counted, not timed, so --deterministic may search them."""
+    result = bp.solve(_small(2, "v", 4, 6), time_limit_s=5, deterministic=True)
+    assert (result.status, result.proof[0].name) == ("optimal", "states")
+    assert result.cut is False
