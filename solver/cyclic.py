@@ -28,6 +28,7 @@ from ortools.sat.python import cp_model
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.solver.cp_sat import set_limits
 from bubbleproof.solver.flat import Flat, Kernel
 from bubbleproof.solver.limits import room
 from bubbleproof.solver.modulo import greedy_starts
@@ -245,11 +246,7 @@ class _Modulo:
 
     def _solved(self, time_limit_s: float, *, workers: int, seed: int) -> Flat | Verdict:
         solver = cp_model.CpSolver()
-        parameters = solver.parameters
-        parameters.max_time_in_seconds = max(0.01, time_limit_s)
-        parameters.num_workers = workers
-        parameters.random_seed = seed
-        parameters.catch_sigint_signal = False
+        set_limits(solver, time_limit_s=max(0.01, time_limit_s), workers=workers, seed=seed)
         match solver.solve(self._model):
             case cp_model.OPTIMAL | cp_model.FEASIBLE:
                 start = {op: solver.value(begin) for op, begin in self._start.items()}

@@ -1,13 +1,12 @@
 """The CP-SAT model of a problem: exact for any placement, backward, pair cost and memory.
 
 Microbatches of a chain are alike, so each stage runs them in order without loss: sort the starts
-of one stage and kind, and every dependency and memory level stays as it was. Memory is a
-cumulative constraint over the times between what allocates and what frees, not a reservoir.
+of one stage and kind, and every dependency and memory level stays as it was.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import ceil, gcd
+from math import ceil
 
 from ortools.sat.python import cp_model
 
@@ -17,7 +16,9 @@ from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.schedule import Starts
 from bubbleproof.schedules.simulate import earliest_starts
 from bubbleproof.solver.bounds import bounds
+from bubbleproof.solver.cp_sat import only_if, set_limits
 from bubbleproof.solver.limits import room
+from bubbleproof.solver.memory_model import add_room, between, held
 from bubbleproof.solver.mirror import Mirror, image
 from bubbleproof.solver.scale import Scaled, horizon, may_pair
 from bubbleproof.solver.times import LeastTimes
@@ -96,13 +97,9 @@ class Model:
         Every better order found is reported with its starts. ``stop`` may be called from another
         thread. ``deterministic_s`` limits the work in CP-SAT's deterministic seconds as well.
         """
-        parameters = self._solver.parameters
-        parameters.max_time_in_seconds = time_limit_s
-        parameters.num_workers = workers
-        parameters.random_seed = seed
+        set_limits(self._solver, time_limit_s=time_limit_s, workers=workers, seed=seed)
         if deterministic_s is not None:
-            parameters.max_deterministic_time = deterministic_s
-        parameters.catch_sigint_signal = False
+            self._solver.parameters.max_deterministic_time = deterministic_s
         status = self._solver.solve(self._model, _Reporter(self, on_rows))
         if status == cp_model.MODEL_INVALID:
             raise AssertionError(f"invalid model: {self._model.validate()}")
@@ -168,7 +165,7 @@ class Model:
                         continue
                     pair = self._model.new_bool_var(f"pair[{forward};{backward}]")
                     self._pairs[forward, backward] = pair
-                    _only_if(self._model.add(self._start[forward] == self._start[backward]), pair)
+                    only_if(self._model.add(self._start[forward] == self._start[backward]), pair)
         members: dict[Op, list[cp_model.IntVar]] = {}
         for pair_ops, pair in self._pairs.items():
             for op in pair_ops:
@@ -208,7 +205,7 @@ class Model:
                     end = model.new_int_var(0, self._horizon, f"end[{op}]")
                     for ticks, chosen in ((ticks_input, ~fused), (ticks_full, fused)):
                         ends = self._run(op, ticks, [chosen])
-                        _only_if(model.add(end >= ends), chosen)
+                        only_if(model.add(end >= ends), chosen)
                     self._end[op] = self._end.get(self._image(op), end)
         for (forward, _), pair in self._pairs.items():
             start, ticks = self._start[forward], self._pair_ticks(forward)
@@ -248,7 +245,7 @@ class Model:
             interval = model.new_optional_interval_var(start, ticks, start + ticks, alone[0], "")
         else:
             both = model.new_bool_var("")
-            _only_if(model.add_bool_and(alone), both)
+            only_if(model.add_bool_and(alone), both)
             model.add_bool_or([both, *(_negated(literal) for literal in alone)])
             interval = model.new_optional_interval_var(start, ticks, start + ticks, both, "")
         self._intervals[self._device(op)].append(interval)
@@ -279,7 +276,7 @@ class Model:
             if weight in self._start:
                 after = model.add(self._start[weight] >= self._end[backward])
                 if backward in self._fused:
-                    _only_if(after, ~self._fused[backward])
+                    only_if(after, ~self._fused[backward])
 
     def _add_order_of_microbatches(self) -> None:
         """Each stage runs each kind in the order of the microbatches (the exchange argument)."""
@@ -301,65 +298,35 @@ class Model:
 
     def _add_memory(self) -> None:
         """What is allocated and not yet freed fits into each device."""
-        demands: list[list[tuple[cp_model.IntervalVar, int]]] = [
-            [] for _ in range(self._problem.devices)
-        ]
-        limits = [room(self._problem, device) for device in range(self._problem.devices)]
-        allows = self._problem.backward.allows
+        rooms = {
+            device: limit
+            for device in range(self._problem.devices)
+            if not self._is_copy(device) and (limit := room(self._problem, device)) is not None
+        }
+        demands: dict[int, list[tuple[cp_model.IntervalVar, int]]] = {d: [] for d in rooms}
         for forward in self._ops(OpKind.FORWARD):
             device = self._device(forward)
-            if limits[device] is None or self._is_copy(device):
+            if device not in rooms:
                 continue
-            backward = Op(forward.stage, OpKind.BACKWARD_INPUT, forward.microbatch)
-            weight = Op(forward.stage, OpKind.BACKWARD_WEIGHT, forward.microbatch)
-            fused = self._fused.get(backward)
-            if allows(OpKind.BACKWARD_INPUT):
-                kinds = {forward: OpKind.FORWARD, backward: OpKind.BACKWARD_INPUT}
-                kinds[weight] = OpKind.BACKWARD_WEIGHT
-                demands[device] += self._held(kinds, None if fused is None else ~fused)
-            if allows(OpKind.BACKWARD):
-                kinds = {forward: OpKind.FORWARD, backward: OpKind.BACKWARD}
-                demands[device] += self._held(kinds, fused)
-        for limit, held in zip(limits, demands, strict=True):
-            if limit is not None and held:
-                unit = gcd(*(amount for _, amount in held))
-                self._model.add_cumulative(
-                    [interval for interval, _ in held],
-                    [amount // unit for _, amount in held],
-                    limit // unit,
-                )
+            for ops, when in self._backwards(forward):
+                for source, freed, amount in held(self._problem, ops):
+                    since, until = self._start[source], self._end[freed]
+                    within = (0, self._horizon)
+                    interval = between(self._model, since, until, within=within, when=when)
+                    demands[device].append((interval, amount))
+        for device, limit in rooms.items():
+            add_room(self._model, demands[device], limit)
 
-    def _held(
-        self, kinds: Mapping[Op, OpKind], when: cp_model.LiteralT | None
-    ) -> Iterator[tuple[cp_model.IntervalVar, int]]:
-        """Yield for one microbatch on one stage the times from each allocation to its freeing."""
-        waiting: list[tuple[cp_model.LinearExpr, int]] = []
-        for op, kind in kinds.items():
-            allocate, free = self._problem.memory.of(kind)[op.stage]
-            if allocate:
-                waiting.append((self._start[op], allocate))
-            while free:
-                start, amount = waiting.pop()
-                taken = min(amount, free)
-                free -= taken
-                if amount > taken:
-                    waiting.append((start, amount - taken))
-                yield self._between(start, self._end[op], when), taken
-
-    def _between(
-        self,
-        start: cp_model.LinearExpr,
-        end: cp_model.LinearExpr,
-        when: cp_model.LiteralT | None,
-    ) -> cp_model.IntervalVar:
-        model = self._model
-        length = model.new_int_var(0, self._horizon, "")
-        until = model.new_int_var(0, self._horizon, "")
-        if when is None:
-            model.add(until == end)
-            return model.new_interval_var(start, length, until, "")
-        _only_if(model.add(until == end), when)
-        return model.new_optional_interval_var(start, length, until, when, "")
+    def _backwards(self, forward: Op) -> Iterator[tuple[list[Op], cp_model.LiteralT | None]]:
+        """Yield a forward with its backward in each form that it may have, and when it has it."""
+        allows = self._problem.backward.allows
+        backward, whole = _input(forward), replace(forward, kind=OpKind.BACKWARD)
+        fused = self._fused.get(backward)
+        if allows(OpKind.BACKWARD_INPUT):
+            weight = replace(forward, kind=OpKind.BACKWARD_WEIGHT)
+            yield [forward, backward, weight], None if fused is None else ~fused
+        if allows(OpKind.BACKWARD):
+            yield [forward, whole], fused
 
     def _add_objective(self) -> None:
         """Makespan or span in real times, between the best bound and the best known schedule."""
@@ -381,7 +348,7 @@ class Model:
             for ticks, when in forms:
                 for begin in firsts[self._device(op)] if spans else [0]:
                     end = self._model.add(self._value >= self._whole_start(op) + ticks - begin)
-                    _only_if(end, *when)
+                    only_if(end, *when)
         self._model.minimize(self._value)
 
     def _whole_start(self, op: Op) -> cp_model.IntVar:
@@ -472,11 +439,6 @@ class _Reporter(cp_model.CpSolverSolutionCallback):
 
 def _input(op: Op) -> Op:
     return replace(op, kind=OpKind.BACKWARD_INPUT)
-
-
-def _only_if(constraint: cp_model.Constraint, *literals: cp_model.LiteralT) -> None:
-    if literals:
-        constraint.only_enforce_if(*literals)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _negated(literal: cp_model.LiteralT) -> cp_model.LiteralT:

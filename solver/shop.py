@@ -12,6 +12,8 @@ from math import ceil, gcd
 
 from ortools.sat.python import cp_model
 
+from bubbleproof.solver.cp_sat import set_limits
+
 _LARGEST = 2**31 - 1
 
 
@@ -235,10 +237,7 @@ def solve_shop(
         model.add_hint(start, value)
     model.add_hint(makespan, horizon)
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.num_workers = workers
-    solver.parameters.random_seed = seed
-    solver.parameters.catch_sigint_signal = False
+    set_limits(solver, time_limit_s=time_limit_s, workers=workers, seed=seed)
     with ThreadPoolExecutor(1) as pool:
         # In a thread of its own, so that Ctrl-C reaches this one.
         running = pool.submit(solver.solve, model, _Reporter(starts, unit, on_starts))

@@ -147,29 +147,3 @@ class Cut:
             for place in range(self.after[device], len(begins))
         )
         return [(device, place) for _, device, place in reversed(timed)]
-
-
-def held(problem: Problem, ops: Sequence[Op]) -> list[tuple[Op, Op, int]]:
-    """Return which output frees how much of what which output's op has allocated, in grains.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    ops
-        The ops of a microbatch on a stage, in order.
-    """
-    found: list[tuple[Op, Op, int]] = []
-    waiting: list[tuple[Op, int]] = []
-    for op in ops:
-        allocate, free = problem.memory.of(op.kind)[op.stage]
-        if allocate:
-            waiting.append((output(op), allocate))
-        while free:
-            source, amount = waiting.pop()
-            taken = min(amount, free)
-            free -= taken
-            if amount > taken:
-                waiting.append((source, amount - taken))
-            found.append((source, output(op), taken))
-    return found
