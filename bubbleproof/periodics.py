@@ -26,7 +26,7 @@ from bubbleproof.schedules.program import Program
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.words import is_object
 from bubbleproof.solver.every_n import EveryN as Solved
-from bubbleproof.solver.lines import Line, in_words
+from bubbleproof.solver.line_bound import Line, in_words
 from bubbleproof.solver.pace import Pace
 from bubbleproof.verify.every_n import EveryN
 from bubbleproof.verify.every_n_program import verify_program_every_n

@@ -94,7 +94,7 @@ def read_problem(file: Path) -> "Problem":
     for warning in problem.warnings():
         say(f"{file}: warning: {warning}")
     if problem.cost.components is not None:
-        from bubbleproof.solver.pair import with_block_costs
+        from bubbleproof.solver.block_order import with_block_costs
 
         problem = with_block_costs(problem)
     return problem

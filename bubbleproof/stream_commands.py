@@ -19,7 +19,7 @@ def overlap(problem: ProblemFile, /, *, as_json: AsJson = False) -> int:
     For problems whose cost has components: attention, MLP, all-to-alls, each on its stream.
     """
     from bubbleproof import stream_views
-    from bubbleproof.solver.pair_table import pair_orders
+    from bubbleproof.solver.block_order import pair_orders
 
     asked = read_problem(problem)
     with usable(f"{problem}: "):

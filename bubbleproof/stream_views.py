@@ -11,7 +11,7 @@ from bubbleproof.report import percent
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.stream_run import StreamTimeline, simulate_streams
 from bubbleproof.schedules.streams import STREAMS, StreamSchedule
-from bubbleproof.solver.pair_table import PairOrder
+from bubbleproof.solver.block_order import PairOrder
 from bubbleproof.solver.streams import StreamResult
 from bubbleproof.verify.report import Report
 

@@ -1,4 +1,7 @@
-"""Searches in threads of their own, so that Ctrl-C and a time limit reach who waits for them."""
+"""Searches in threads of their own, and how one is ended from another.
+
+So Ctrl-C and a time limit reach who waits for them.
+"""
 
 from collections.abc import Callable, Iterable
 from threading import Thread
@@ -31,6 +34,26 @@ class Background(Thread):
         """Raise what the search has raised, if it did."""
         if self._error is not None:
             raise self._error
+
+
+class Stop:
+    """Ends a search that asks for it, from any thread."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._interrupt: Callable[[], None] | None = None
+
+    def ask(self) -> None:
+        """End the program or model that is being solved, and let none begin."""
+        self.asked = True
+        if self._interrupt is not None:
+            self._interrupt()
+
+    def reaches(self, interrupt: Callable[[], None]) -> None:
+        """Name what ends the program or model that is solved next."""
+        self._interrupt = interrupt
+        if self.asked:
+            interrupt()
 
 
 def run_together(searches: Iterable[Callable[[], None]]) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from time import monotonic
 
 from bubbleproof.schedules.schedule import Bound
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.deciding import FEW_STATES, MOST_STATES, decidable, decided
 from bubbleproof.solver.fluid import fluid_bounds
-from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.search import LEAST_S, Found, Search
 

@@ -29,7 +29,7 @@ from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.solver.cp_sat import set_limits
-from bubbleproof.solver.flat import Flat, Kernel
+from bubbleproof.solver.kernel import Kernel, OpStarts
 from bubbleproof.solver.limits import room
 from bubbleproof.solver.modulo import greedy_starts
 from bubbleproof.solver.scale import may_pair
@@ -149,7 +149,7 @@ def find_kernel(
 
 def _greedy(
     problem: Problem, low: int, high: int, *, unit: int, fused: bool, deadline: float
-) -> tuple[int, Flat] | None:
+) -> tuple[int, OpStarts] | None:
     """Return the first of many periods that needs no search, and its starts."""
     for period in range(low, high + 1, max(1, low // _GREEDY_STEPS)):
         start = greedy_starts(problem, period=period, unit=unit, fused=fused)
@@ -221,11 +221,11 @@ class _Modulo:
         self._add_exclusion()
         self._add_memory()
 
-    def first(self, time_limit_s: float, *, workers: int, seed: int) -> Flat | Verdict:
+    def first(self, time_limit_s: float, *, workers: int, seed: int) -> OpStarts | Verdict:
         """Return starts with this period, or that there are none, or that none were found."""
         return self._solved(time_limit_s, workers=workers, seed=seed)
 
-    def settled(self, start: Flat, time_limit_s: float, *, workers: int, seed: int) -> Flat:
+    def settled(self, start: OpStarts, time_limit_s: float, *, workers: int, seed: int) -> OpStarts:
         """Return starts with this period whose ramps are short, no worse than the given ones.
 
         Forwards and gradients as soon as can be, which makes the way of one microbatch short; W's
@@ -244,7 +244,7 @@ class _Modulo:
         found = self._solved(time_limit_s, workers=workers, seed=seed)
         return found if isinstance(found, dict) else start
 
-    def _solved(self, time_limit_s: float, *, workers: int, seed: int) -> Flat | Verdict:
+    def _solved(self, time_limit_s: float, *, workers: int, seed: int) -> OpStarts | Verdict:
         solver = cp_model.CpSolver()
         set_limits(solver, time_limit_s=max(0.01, time_limit_s), workers=workers, seed=seed)
         match solver.solve(self._model):

@@ -12,7 +12,7 @@ from bubbleproof.schedules.periodic import Periodic
 from bubbleproof.schedules.problem import Problem, require_problem
 from bubbleproof.schedules.schedule import Schedule, Status
 from bubbleproof.solver.kernels import Kernels, short_problem
-from bubbleproof.solver.lines import Line, least_line
+from bubbleproof.solver.line_bound import Line, least_line
 from bubbleproof.solver.pace import Pace
 from bubbleproof.solver.portfolio import MOST_WORKERS, solve
 

@@ -4,7 +4,7 @@ from queue import Queue
 from time import monotonic
 
 from bubbleproof.schedules.ops import Pair, Row
-from bubbleproof.solver.linear import Stop
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.mirror import Mirror, is_own_image, mirror_of
 from bubbleproof.solver.scale import may_pair, model_size
 from bubbleproof.solver.search import GRACE_S, LEAST_S, Found, Search

@@ -9,7 +9,7 @@ from bubbleproof.schedules.ops import Row
 from bubbleproof.schedules.simulate import DeadlockError
 from bubbleproof.solver.construct import list_schedule, policies
 from bubbleproof.solver.limits import within_limits
-from bubbleproof.solver.pairs import variants
+from bubbleproof.solver.pairing import variants
 from bubbleproof.solver.result import Form, NoScheduleError
 from bubbleproof.solver.scale import may_pair
 from bubbleproof.solver.search import LEAST_S, Search

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bubbleproof.schedules.quantity import LARGEST
-from bubbleproof.solver.linear import Entries, Ints
+from bubbleproof.solver.linear_program import Entries, Ints
 
 
 @dataclass(frozen=True, slots=True)

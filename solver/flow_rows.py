@@ -16,7 +16,7 @@ from bubbleproof.solver.flow_grid import Grid
 from bubbleproof.solver.flow_kinds import Event, Kind
 from bubbleproof.solver.flow_view import View
 from bubbleproof.solver.limits import room
-from bubbleproof.solver.linear import Entries, Ints, LinearProgram, Multipliers
+from bubbleproof.solver.linear_program import Entries, Ints, LinearProgram, Multipliers
 
 
 class Rows:

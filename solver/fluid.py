@@ -22,10 +22,10 @@ from time import monotonic
 
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.schedule import Bound, Flow
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.flow_grid import Grid
 from bubbleproof.solver.flow_rows import Rows
 from bubbleproof.solver.flow_view import View
-from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.times import LeastTimes
 
 MOST_COLUMNS = 30_000

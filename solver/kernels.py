@@ -21,7 +21,7 @@ from bubbleproof.schedules.simulate import DeadlockError
 from bubbleproof.solver.background import run_together
 from bubbleproof.solver.cyclic import find_kernel, greedy_kernel
 from bubbleproof.solver.limits import alone
-from bubbleproof.solver.lines import Line
+from bubbleproof.solver.line_bound import Line
 from bubbleproof.solver.pace import Pace, pace_of, retimed
 
 _MANY = 100

@@ -11,7 +11,7 @@ from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Bound, Schedule, Status
 from bubbleproof.schedules.simulate import simulate
 from bubbleproof.solver.kernels import Kernels, short_problem
-from bubbleproof.solver.lines import least_line
+from bubbleproof.solver.line_bound import least_line
 from bubbleproof.solver.result import Progress, Result, Solve
 
 LONG_OPS = 150_000

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from bubbleproof.schedules.ops import Op, OpKind
 from bubbleproof.schedules.problem import Problem
-from bubbleproof.solver.flat import Flat
+from bubbleproof.solver.kernel import OpStarts
 from bubbleproof.solver.limits import room
 
 
-def greedy_starts(problem: Problem, *, period: int, unit: int, fused: bool) -> Flat | None:
+def greedy_starts(problem: Problem, *, period: int, unit: int, fused: bool) -> OpStarts | None:
     """Return starts with this period, or None where this way finds none.
 
     Parameters
@@ -57,7 +57,7 @@ class _Table:
     def __init__(self, problem: Problem, period: int, unit: int) -> None:
         self._problem, self._period, self._unit = problem, period, unit
         self._taken: list[list[tuple[int, int]]] = [[] for _ in range(problem.devices)]
-        self.start: Flat = {}
+        self.start: OpStarts = {}
 
     def place(self, op: Op, ready: int) -> int | None:
         """Put an op at its first free time and return its end; None where none is free."""

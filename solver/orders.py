@@ -138,7 +138,7 @@ def try_paired(search: Search) -> None:
     left = search.deadline - monotonic()
     if search.closed or left < LEAST_S or not may_pair(search.problem):
         return
-    from bubbleproof.solver.pair_search import paired_orders
+    from bubbleproof.solver.paired_orders import paired_orders
     from bubbleproof.solver.tune import tuned
 
     problem, target = search.problem, search.found.bound

@@ -10,10 +10,9 @@ from typing import TypeAlias
 from bubbleproof.schedules.ops import Row
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Bound, Starts
-from bubbleproof.solver.background import Background
+from bubbleproof.solver.background import Background, Stop
 from bubbleproof.solver.incumbent import Incumbent
 from bubbleproof.solver.limits import within_limits
-from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.result import Form, Result, Solve
 from bubbleproof.solver.scale import model_size
 

@@ -7,7 +7,7 @@ from bubbleproof.schedules.ops import Block, OpKind, Pair
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.simulate import earliest_starts
 from bubbleproof.schedules.streams import Component, require_components
-from bubbleproof.solver.pair import BlockOrder, block_order
+from bubbleproof.solver.block_order import BlockOrder, block_order
 
 
 def starts_of_blocks(schedule: Schedule) -> dict[Component, int]:

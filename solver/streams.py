@@ -19,8 +19,8 @@ from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.quantity import Number
 from bubbleproof.schedules.schedule import Schedule, Status
 from bubbleproof.schedules.streams import Component, StreamSchedule, require_components
+from bubbleproof.solver.block_order import with_component_costs
 from bubbleproof.solver.limits import within_limits
-from bubbleproof.solver.pair import with_component_costs
 from bubbleproof.solver.portfolio import MOST_WORKERS, solve
 from bubbleproof.solver.result import Result
 from bubbleproof.solver.shop import in_turn, load_bound, makespan_of, solve_shop

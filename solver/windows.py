@@ -21,7 +21,7 @@ from bubbleproof.schedules.ops import Block, OpKind, Row, ops_of
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.schedule import Starts
 from bubbleproof.schedules.simulate import earliest_starts
-from bubbleproof.solver.linear import Stop
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.mirror import Mirror, is_own_image, mirror_of
 from bubbleproof.solver.retime import objective_of
 from bubbleproof.solver.scale import Scaled, horizon

@@ -22,7 +22,7 @@ from bubbleproof.solver.cyclic import find_kernel, greedy_kernel, least_period
 from bubbleproof.solver.every_n import solve_every_n
 from bubbleproof.solver.kernels import Kernels, short_problem
 from bubbleproof.solver.limits import shortages
-from bubbleproof.solver.lines import least_line
+from bubbleproof.solver.line_bound import least_line
 from bubbleproof.solver.pace import pace_of, retimed
 from bubbleproof.verify.every_n import verify_every_n
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tiny_problems import tiny_problem
 
 import bubbleproof as bp
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.fluid import Fluid, fluid_bounds
-from bubbleproof.solver.linear import LinearProgram, Stop
+from bubbleproof.solver.linear_program import LinearProgram
 
 SHAPES = ((1000.0, 1), (0.2, 1), (0.5, 1), (1.0, 1), (1000.0, 2), (1000.0, 3), (0.5, 2))
 """Windows and steps: time whole, with the middle left out, and seen at every other instant."""

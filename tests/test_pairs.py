@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 import bubbleproof as bp
 from bubbleproof.schedules.ops import Pair, Row
 from bubbleproof.schedules.simulate import DeadlockError, earliest_starts
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.flow_grid import Grid
 from bubbleproof.solver.fluid import Fluid
 from bubbleproof.solver.limits import within_limits
-from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.mirror import is_own_image, mirror_of
 from bubbleproof.solver.model import Model
-from bubbleproof.solver.pair_search import paired_orders
-from bubbleproof.solver.pairs import joined, variants
+from bubbleproof.solver.paired_orders import paired_orders
+from bubbleproof.solver.pairing import joined, variants
 from bubbleproof.solver.tune import tuned
 from bubbleproof.verify.certificate import Standing, certify
 from bubbleproof.verify.flow import proven_by

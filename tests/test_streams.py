@@ -25,7 +25,7 @@ from bubbleproof.schedules.stream_words import (
     words_of_streams,
 )
 from bubbleproof.schedules.streams import Component, StreamSchedule, parse_component
-from bubbleproof.solver.pair import with_component_costs
+from bubbleproof.solver.block_order import with_component_costs
 from bubbleproof.solver.result import NoScheduleError
 from bubbleproof.solver.shop import makespan_of
 from bubbleproof.solver.stream_search import anneal

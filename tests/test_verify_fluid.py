@@ -16,10 +16,10 @@ from tiny_problems import tiny_problem
 
 import bubbleproof as bp
 from bubbleproof.schedules.schedule import Bound, Flow, Schedule
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.flow_grid import Grid
 from bubbleproof.solver.flow_rows import Rows
 from bubbleproof.solver.fluid import Fluid, fluid_bounds
-from bubbleproof.solver.linear import Stop
 from bubbleproof.verify.certificate import Standing, certify
 from bubbleproof.verify.flow import proven_by
 

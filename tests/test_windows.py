@@ -10,9 +10,9 @@ from tiny_problems import tiny_problem
 import bubbleproof as bp
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.simulate import earliest_starts
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.construct import one_by_one
 from bubbleproof.solver.limits import shortages
-from bubbleproof.solver.linear import Stop
 from bubbleproof.solver.mirror import is_own_image, mirror_of
 from bubbleproof.solver.retime import objective_of
 from bubbleproof.solver.scale import Scaled, horizon

@@ -7,7 +7,7 @@ from bubbleproof.schedules.ops import Op
 from bubbleproof.schedules.periodic import Periodic
 from bubbleproof.schedules.problem import Problem
 
-Flat: TypeAlias = dict[Op, int]
+OpStarts: TypeAlias = dict[Op, int]
 """When the ops of one period start."""
 
 
@@ -27,7 +27,7 @@ class Kernel:
 
     problem: Problem
     period: int
-    start: Flat
+    start: OpStarts
 
     def periodic(self, problem: Problem) -> Periodic:
         """Return the kernel with a ramp before it and one after, in the order of the starts.

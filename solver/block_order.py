@@ -2,7 +2,8 @@
 
 A block is a forward, a whole backward, or a pair of both, of two microbatches that do not wait for
 each other. It begins when both streams are free and ends when all its components have ended: that
-is what a block of a schedule means, and what the pair cost of a problem stands for.
+is what a block of a schedule means, and what the pair cost of a problem stands for. Blocks whose
+components take the same times have the same order, which is searched once.
 """
 
 from collections.abc import Sequence
@@ -83,6 +84,25 @@ class BlockOrder:
         return self.bound == self.ticks
 
 
+@dataclass(frozen=True, slots=True)
+class PairOrder:
+    """The order of a pair's components, and where it holds.
+
+    Parameters
+    ----------
+    order
+        The best order.
+    published_ticks
+        What the published order of issue takes.
+    where
+        For each pair that runs in this order: device, stage of the F, stage of the B.
+    """
+
+    order: BlockOrder
+    published_ticks: int
+    where: tuple[tuple[int, int, int], ...]
+
+
 def published_order(
     components: Components, *, forward: int | None = None, backward: int | None = None
 ) -> BlockOrder:
@@ -137,6 +157,29 @@ def block_order(
         backward=None if backward is None else len(stages) - 1,
     )
     return replace(order, forward=forward, backward=backward)
+
+
+def pair_orders(problem: Problem) -> tuple[PairOrder, ...]:
+    """Return the orders of all pairs: for each device any F of its stages with any B.
+
+    Raises
+    ------
+    ValueError
+        If the problem has no components.
+    """
+    components = require_components(problem)
+    found: dict[tuple[BlockOrder, int], list[tuple[int, int, int]]] = {}
+    for device, stages in enumerate(problem.placement.stages_of_device):
+        for forward in stages:
+            for backward in stages:
+                order = block_order(components, forward=forward, backward=backward)
+                published = published_order(components, forward=forward, backward=backward)
+                alike = (replace(order, forward=None, backward=None), published.ticks)
+                found.setdefault(alike, []).append((device, forward, backward))
+    return tuple(
+        PairOrder(replace(order, forward=where[0][1], backward=where[0][2]), ticks, tuple(where))
+        for (order, ticks), where in found.items()
+    )
 
 
 def with_block_costs(problem: Problem) -> Problem:

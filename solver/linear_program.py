@@ -9,7 +9,7 @@ Shcherbina, Safe bounds in linear and mixed-integer linear programming, Math. Pr
 sec. 3).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bubbleproof.schedules.quantity import LARGEST
+from bubbleproof.solver.background import Stop
 
 if TYPE_CHECKING:
     from ortools.pdlp.solvers_pb2 import PrimalDualHybridGradientParams
@@ -35,26 +36,6 @@ _SCALE = 1 << 32
 
 _SMALL = 3000
 """Columns up to which a program is small."""
-
-
-class Stop:
-    """Ends the solving of linear programs, from any thread."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._interrupt: Callable[[], None] | None = None
-
-    def ask(self) -> None:
-        """End the program that is being solved, and let none begin."""
-        self.asked = True
-        if self._interrupt is not None:
-            self._interrupt()
-
-    def reaches(self, interrupt: Callable[[], None]) -> None:
-        """Name what ends the program that is solved next."""
-        self._interrupt = interrupt
-        if self.asked:
-            interrupt()
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from bubbleproof.schedules.components import Components, Part, Stream, read_comp
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.placement import v
 from bubbleproof.schedules.problem import Problem
-from bubbleproof.solver.pair import BlockOrder, best_order, published_order, with_block_costs
+from bubbleproof.solver.block_order import BlockOrder, best_order, published_order, with_block_costs
 
 DATA = Path(__file__).parent / "data"
 
