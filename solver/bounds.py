@@ -7,13 +7,13 @@ several stages per device, are our own. A makespan is never less than the span o
 each bound on a span is one on the makespan too, with the way to the device before it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.schedules.schedule import Bound
 from bubbleproof.solver.limits import room
-from bubbleproof.solver.times import LeastTimes
+from bubbleproof.solver.times import LeastTimes, Part
 
 
 def bounds(problem: Problem) -> tuple[Bound, ...]:
@@ -38,6 +38,7 @@ def _of_device(times: LeastTimes, device: int) -> Iterator[Bound]:
     yield cool(times, device)
     yield warm_and_cool(times, device)
     yield pass_through(times, device)
+    yield tail(times, device)
     yield turn(times, device)
     if room(times.problem, device):
         yield area(times, device)
@@ -91,12 +92,17 @@ def pass_through(times: LeastTimes, device: int) -> Bound:
     For the makespan those are the ways from and to the chain's first stage. For the span of a
     device they are the ways from its first stage through another device and back.
     """
-    if times.problem.objective is Objective.MAKESPAN:
-        return _bound(times.problem, device, "pass-through", _through(times, device, None))
-    ways = {inner: _through(times, inner, device) for inner in range(times.problem.devices)}
-    inner = max(ways, key=lambda inner: sum(ways[inner].values()))
-    through = "" if inner == device else f" through device {inner}"
-    return _bound(times.problem, device, "pass-through", ways[inner], through)
+    return _between(times, device, "pass-through", _through)
+
+
+def tail(times: LeastTimes, device: int) -> Bound:
+    """Behind a device's last forward its microbatch goes on and comes back.
+
+    Before that forward ends the device has done all its work but what its memory holds then; so
+    W's that are kept for the end do not make the gradients leave sooner. The ways to the device
+    and back are as in ``pass_through``.
+    """
+    return _between(times, device, "tail", _behind)
 
 
 def turn(times: LeastTimes, device: int) -> Bound:
@@ -144,11 +150,23 @@ def _idle(times: LeastTimes, device: int) -> dict[str, int]:
     return {_WARM: warm_up} if warm_up >= cool_down else {_COOL: cool_down}
 
 
-def _through(times: LeastTimes, inner: int, outer: int | None) -> dict[str, int]:
-    """Return the terms of the bound; none where no stage is passed on the way."""
-    parts = times.parts(inner) if outer is None else times.parts_after(inner, outer)
-    if not parts:
-        return {}
+def _between(
+    times: LeastTimes,
+    device: int,
+    name: str,
+    terms_of: Callable[[LeastTimes, int, int | None], dict[str, int]],
+) -> Bound:
+    """Return the strongest bound that some device's ops give between the ways to it and back."""
+    if times.problem.objective is Objective.MAKESPAN:
+        return _bound(times.problem, device, name, terms_of(times, device, None))
+    ways = {inner: terms_of(times, inner, device) for inner in range(times.problem.devices)}
+    inner = max(ways, key=lambda inner: sum(ways[inner].values()))
+    through = "" if inner == device else f" through device {inner}"
+    return _bound(times.problem, device, name, ways[inner], through)
+
+
+def _way_in(times: LeastTimes, parts: Sequence[Part], outer: int | None) -> int:
+    """Return the least time to the first F of some parts, from the outer device or all before."""
 
     def way_in(stage: int) -> int:
         if outer is None:
@@ -156,9 +174,42 @@ def _through(times: LeastTimes, inner: int, outer: int | None) -> dict[str, int]
         first = times.first_on(outer, times.problem.placement.chain_of_stage[stage])
         return times.up(stage if first is None else first, stage)
 
+    return min(way_in(part.stages[0]) for part in parts)
+
+
+def _behind(times: LeastTimes, inner: int, outer: int | None) -> dict[str, int]:
+    """Return the terms of the bound; none where a chain does not pass the outer device first."""
+    parts = times.parts(inner)
+    if not parts or times.may_pair(inner):
+        return {}
+    if outer is not None and times.parts_after(inner, outer) != parts:
+        return {}
+    before, behind = min(
+        (
+            (
+                times.until_last_forward(inner, part),
+                times.from_last_forward(part) + times.way_back(part.stages[0], outer),
+            )
+            for part in parts
+        ),
+        key=sum,
+    )
+    return {
+        "way to it": _way_in(times, parts, outer),
+        **({} if times.all_forwards_fit(inner) else {_WARM: times.warm_idle(inner)}),
+        "work until its last forward ends": before,
+        "way on, back and home": behind,
+    }
+
+
+def _through(times: LeastTimes, inner: int, outer: int | None) -> dict[str, int]:
+    """Return the terms of the bound; none where no stage is passed on the way."""
+    parts = times.parts(inner) if outer is None else times.parts_after(inner, outer)
+    if not parts:
+        return {}
     firsts = [part.stages[0] for part in parts]
     return {
-        "way to it": min(way_in(stage) for stage in firsts),
+        "way to it": _way_in(times, parts, outer),
         "forwards and backwards": times.through_work(inner, parts),
         "W's that memory does not let wait": times.forced_weights(inner, parts),
         **(_idle(times, inner) if parts == times.parts(inner) else {}),

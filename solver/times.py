@@ -74,6 +74,7 @@ class LeastTimes:
         }
         self.through_work = cache(self._through_work)
         self.forced_weights = cache(self._forced_weights)
+        self.until_last_forward = cache(self._until_last_forward)
         self.warm_idle = cache(self._warm_idle)
         self.cool_idle = cache(self._cool_idle)
         self._up = self._ways(self.forward, forth=True)
@@ -312,6 +313,51 @@ class LeastTimes:
             )
             idle.append(window - own - others)
         return max(0, min(idle))
+
+    def may_pair(self, device: int) -> bool:
+        """Whether ops of a device may overlap in pairs."""
+        return any(self._pair[s] is not None for part in self.parts(device) for s in part.stages)
+
+    def from_last_forward(self, part: Part) -> int:
+        """Return the least time until a microbatch's gradient leaves a device for good.
+
+        From the end of its F on the part's last stage to where the first stage hands it on.
+        """
+        first, last = part.stages[0], part.stages[-1]
+        way = self.turnaround(last) - self.forward[last] + self.down(last, first)
+        return way + self.gradient[first]
+
+    def _until_last_forward(self, device: int, part: Part) -> int:
+        """Return the least work of a device until its last F ends, of a part's last stage.
+
+        All F's, and all backwards but those of the F's own microbatch on the part and of what was
+        held when that F started; of a backward whose W is left, the I has run.
+        """
+        cost, limit = self.problem.cost, room(self.problem, device)
+        if limit is not None:
+            limit -= sum(self._kept(s) for s in part.stages[:-1])
+            limit -= self.problem.memory.F[part.stages[-1]][0]
+        split = self.problem.backward.allows(OpKind.BACKWARD_WEIGHT)
+        left = sum(self.backward[s] for s in part.stages) + most_time(
+            [
+                item
+                for other in self.parts(device)
+                for s in other.stages
+                for item in (
+                    (self._kept(s), self.backward[s], other.microbatches),
+                    (
+                        self._pending(s),
+                        max(0, self.backward[s] - cost.I[s]) if split else 0,
+                        other.microbatches,
+                    ),
+                )
+            ],
+            limit,
+        )
+        forwards = sum(
+            other.microbatches * cost.F[s] for other in self.parts(device) for s in other.stages
+        )
+        return max(forwards, self.least_work(device) - left)
 
     def _forced_weights(self, device: int, parts: tuple[Part, ...]) -> int:
         """Return the time of the W's that must run before the last backward of these stages."""

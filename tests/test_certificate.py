@@ -124,6 +124,38 @@ def test_pairs_are_bounded_from_the_first_backward_of_a_middle_device(
     assert [sum(terms.values()) for terms in middle] == [ticks]
 
 
+def test_what_follows_a_middle_devices_last_forward_comes_after_its_work() -> None:
+    """By hand, and reached: no other theorem comes to the least span.
+
+    Device 1 works 72, of which 2 F's of others and its own microbatch's I and W, 12, may be open
+    when its last F ends; 2 come before its first F; after the last come F and I on device 2, its
+    own I, and I and W on device 0.
+    """
+    problem = bp.Problem(
+        devices=3,
+        placement="linear",
+        microbatches=8,
+        cost={"F": [2, 5, 3], "I": [2, 2, 2], "W": [3, 2, 4]},
+        memory={"F": 2, "I": -1, "W": -1, "limit": 6},
+        objective="span",
+    )
+    arguments = Arguments(problem)
+    others = [name for name in NAMES if name != "tail"]
+    strongest = [
+        max(sum(terms.values()) for device in range(3) for terms in arguments.of(name, device))
+        for name in others
+    ]
+    assert max(strongest) == 72
+    assert {
+        "way to it": 2,
+        "idle before the first backward": 0,
+        "work until its last forward ends": 72 - 12,
+        "way on, back and home": 3 + 2 + 2 + 2 + 3,
+    } in arguments.of("tail", 0)
+    result = bp.solve(problem, time_limit_s=20, workers=1)
+    assert (result.objective_ticks, result.status) == (74, "optimal")
+
+
 @settings(max_examples=80)
 @given(schedules(), st.sampled_from(["makespan", "span"]))
 def test_no_valid_schedule_goes_below_a_theorem(schedule: Schedule, objective: str) -> None:

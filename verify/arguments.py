@@ -11,7 +11,7 @@ pair holds an F and a B of two microbatches, and no device pairs all its F's wit
 the first of these pairs would hold a B whose F, on the same device, has not run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from bubbleproof.schedules.cost import Backward
@@ -24,7 +24,13 @@ from bubbleproof.verify.trips import Item, Visit, most_work, room_of, stages_of,
 Terms: TypeAlias = Mapping[str, int]
 """What adds up to a bound, by name, in ticks."""
 
-NAMES = ("work", "path", "warm", "cool", "sum", "pass-through", "turn", "area")
+NAMES = ("work", "path", "warm", "cool", "sum", "pass-through", "tail", "turn", "area")
+
+Between: TypeAlias = Callable[
+    [int, Sequence[Visit], Sequence[int], Mapping[tuple[int, ...], int] | None], list[Terms]
+]
+"""Gives the arguments of some visits of a device, with the ways to their first stages; and, for a
+span, the stage of each chain that the way starts from and leads home to."""
 
 ALONE = "device"
 """The theorem that takes a search to check: ``alone.py``."""
@@ -78,8 +84,10 @@ class Arguments:
                 return [self._turn(device)]
             case "area":
                 return self._area(device)
+            case "tail":
+                return self._between(device, self._tail)
             case _:
-                return self._pass_through(device)
+                return self._between(device, self._through)
 
     def alone(self, device: int, claim: int) -> list[Terms] | None:
         """Return the argument of the device alone, with at most a claimed term ``OWN``.
@@ -336,8 +344,8 @@ class Arguments:
                 held += visit.microbatches * (forward + each.kept * between + backward)
         return [self._located(device, {"of memory x time within the limit": -(-held // room)})]
 
-    def _pass_through(self, device: int) -> list[Terms]:
-        """Return the arguments by which all F's and backwards of a device lie between two ways.
+    def _between(self, device: int, arguments: Between) -> list[Terms]:
+        """Return the arguments by which what runs on a device lies between two ways.
 
         For the makespan: the ways from and to the first stages of the chains. For a span: those
         from the spanning device's first stage of each chain to another device's stages that come
@@ -345,7 +353,7 @@ class Arguments:
         """
         if self._problem.objective is Objective.MAKESPAN:
             visits = self._visits[device]
-            return self._through(device, visits, [self._stage[v.first].down_at for v in visits])
+            return arguments(device, visits, [self._stage[v.first].down_at for v in visits], None)
         found: list[Terms] = []
         outer = {visit.chain: visit.first for visit in self._visits[device]}
         for inner, visits in enumerate(self._visits):
@@ -361,7 +369,7 @@ class Arguments:
                     self._stage[v.first].down_at - self._stage[outer[v.chain]].down_at
                     for v in later
                 ]
-                found += self._through(inner, later, ways, outer)
+                found += arguments(inner, later, ways, outer)
         return found
 
     def _through(
@@ -369,7 +377,7 @@ class Arguments:
         device: int,
         visits: Sequence[Visit],
         ways: Sequence[int],
-        outer: Mapping[tuple[int, ...], int] | None = None,
+        outer: Mapping[tuple[int, ...], int] | None,
     ) -> list[Terms]:
         """Return the arguments for some visits of a device, with the ways to their first stages.
 
@@ -395,6 +403,61 @@ class Arguments:
                 "way back": min(back),
             }
             for idle in (self._idle(device) if whole else [{}])
+        ]
+
+    def _tail(
+        self,
+        device: int,
+        visits: Sequence[Visit],
+        ways: Sequence[int],
+        outer: Mapping[tuple[int, ...], int] | None,
+    ) -> list[Terms]:
+        """Return the argument by which what follows a device's last F comes after its work.
+
+        The last F is F(z, m), z the last stage of a visit, and in no pair. Once it has ended, m
+        goes on, comes back to the visit's first stage, which hands on its gradient, and goes home.
+        Before its end ran all the device's work but what is open then: of m the backwards of the
+        visit; of others what is open when F(z, m) starts, for nothing ends beside it, and that is
+        held beside what m keeps before z and what F(z, m) allocates. Where only the W of a backward
+        is open, the I has run. Where the F's cannot all be held before the first backward, an F
+        starts with it or later, and the idle time before it lies before that end too. Only for all
+        visits of a device, and where it has no pairs.
+        """
+        stage, problem = self._stage, self._problem
+        if tuple(visits) != tuple(self._visits[device]):
+            return []
+        ops = [(s, visit.microbatches) for visit in visits for s in visit.stages]
+        if any(stage[s].pair is not None for s, _ in ops):
+            return []
+        open_work: list[Item] = []
+        for s, count in ops:
+            open_work.append((stage[s].kept, stage[s].whole, count))
+            if problem.backward is not Backward.FUSED:
+                weight = max(0, stage[s].whole - problem.cost.I[s])
+                open_work.append((stage[s].pending, weight, count))
+        forwards = sum(count * stage[s].forward_alone for s, count in ops)
+        found: list[tuple[int, int]] = []
+        for visit in visits:
+            first, last = stage[visit.first], stage[visit.last]
+            room = self._room[device]
+            if room is not None:
+                room -= sum(stage[s].kept for s in visit.stages[:-1])
+                room -= problem.memory.F[visit.last][0]
+            left = sum(stage[s].whole for s in visit.stages) + most_work(open_work, room)
+            home = first.up_at + first.gradient - last.down_at - last.forward
+            before = max(forwards, self._work(device) - left)
+            found.append((before, home + self._way_back(visit, outer)))
+        before, behind = min(found, key=sum)
+        held = sum(count * stage[s].kept for s, count in ops)
+        room = self._room[device]
+        warm = {WARM: self._warm(device)} if room is not None and room < held else {}
+        return [
+            {
+                "way to it": min(ways),
+                **warm,
+                "work until its last forward ends": before,
+                "way on, back and home": behind,
+            }
         ]
 
     def _forced(self, device: int, visits: Sequence[Visit]) -> int:
