@@ -207,18 +207,39 @@ class LeastTimes:
         )
 
     def _warm_idle(self, device: int) -> int:
-        """Return the least idle time of a device before its first backward."""
-        forwards = [
-            (self._kept(s), self.problem.cost.F[s], part.microbatches)
-            for part in self.parts(device)
-            for s in part.stages
-        ]
-        busy = most_time(forwards, room(self.problem, device))
-        until_backward = min(
-            self.up(part.stages[0], part.stages[-1]) + self.turnaround(part.stages[-1])
-            for part in self.parts(device)
-        )
-        return max(0, until_backward - busy)
+        """Return the least idle time of a device before its first backward.
+
+        Before it, the device waits for the first F of a second stage of its chains, for that of a
+        third, and so on, each time with the F's of the stages before alone.
+        """
+        longest = max(len(part.stages) for part in self.parts(device))
+        return max(0, *(self._idle_until(device, number) for number in range(1, longest + 1)))
+
+    def _idle_until(self, device: int, number: int) -> int:
+        """Return the least idle time until what follows the F's of a number of stages begins.
+
+        That is a chain's next F on the device, or where there is none its first backward. The F's
+        before it are held when it starts, beside what it allocates.
+        """
+        limit, memory = room(self.problem, device), self.problem.memory
+        forwards: list[tuple[int, int, int]] = []
+        until: list[int] = []
+        allocates: list[int] = []
+        for part in self.parts(device):
+            forwards += [
+                (self._kept(s), self.problem.cost.F[s], part.microbatches)
+                for s in part.stages[:number]
+            ]
+            first, last = part.stages[0], part.stages[-1]
+            if number < len(part.stages):
+                until.append(self.up(first, part.stages[number]))
+                allocates.append(memory.F[part.stages[number]][0])
+            else:
+                until.append(self.up(first, last) + self.turnaround(last))
+                allocates.append(0)
+        if limit is not None:
+            limit -= min(allocates)
+        return min(until) - most_time(forwards, limit)
 
     def until_backward(self, device: int) -> int:
         """Return the least time until a device's first backward.

@@ -200,18 +200,35 @@ class Arguments:
     def _warm(self, device: int) -> int:
         """Return the least idle time from a device's first start to its first backward.
 
-        The first backward is of the last stage of a visit, at least the way from the visit's
-        first F to there after the first start. Until it starts only F's run, outside pairs, and
-        what they keep is all held at the start of the last of them.
+        For any number of stages, take what is first: an F of a visit's next stage behind so many,
+        or a backward of a visit that has no more. It comes at least the way from the visit's first
+        F to there after the device's first start, since that is such an F. Before it only F's of
+        the first so many stages run, outside pairs; what they keep is all held when it starts,
+        beside what it allocates.
         """
         stage, visits = self._stage, self._visits[device]
-        until = min(stage[visit.last].up_at - stage[visit.first].down_at for visit in visits)
-        forwards = [
-            (stage[s].kept, stage[s].forward_alone, visit.microbatches)
-            for visit in visits
-            for s in visit.stages
-        ]
-        return max(0, until - most_work(forwards, self._room[device]))
+        idle = [0]
+        for number in range(1, 1 + max(len(visit.stages) for visit in visits)):
+            forwards: list[Item] = []
+            until: list[int] = []
+            allocates: list[int] = []
+            for visit in visits:
+                began = stage[visit.first].down_at
+                forwards += [
+                    (stage[s].kept, stage[s].forward_alone, visit.microbatches)
+                    for s in visit.stages[:number]
+                ]
+                if number < len(visit.stages):
+                    following = visit.stages[number]
+                    until.append(stage[following].down_at - began)
+                    allocates.append(self._problem.memory.F[following][0])
+                else:
+                    until.append(stage[visit.last].up_at - began)
+                    allocates.append(0)
+            room = self._room[device]
+            room = None if room is None else room - min(allocates)
+            idle.append(min(until) - most_work(forwards, room))
+        return max(idle)
 
     def _cool(self, device: int) -> int:
         """Return the least idle time between a device's last F and its last backward.
