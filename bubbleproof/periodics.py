@@ -123,10 +123,11 @@ def solved_summary(solved: Solved, verdict: EveryN) -> RenderableType:
     """Return what a search for every n has found and proven, with the verdict on it."""
     problem = solved.periodic.problem
     chains = len(problem.placement.chains)
-    n = "n" if chains == 1 else f"n / {chains}"
+    extra = problem.total_microbatches - chains * min(problem.microbatches)
+    n = "n" if chains == 1 else f"(n - {extra}) / {chains}" if extra else f"n / {chains}"
     unit = f" {problem.time_unit}" if problem.time_unit else ""
     what = problem.objective.value
-    first = solved.rounds * chains + problem.total_microbatches - chains * min(problem.microbatches)
+    first = solved.rounds * chains + extra
     lines = [
         Text(f"{solved.status.value}: from n = {first} on, {what} at most", "bold"),
         Text(f"  {_line(problem, solved.pace)}{unit}, with {n} rounds"),

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from bubbleproof.answers import Json
 from bubbleproof.report import SOLVE, percent
+from bubbleproof.schedules import families
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.solver.comparison import Candidate, compare_families
 from bubbleproof.solver.recut import PLACEMENTS, messages, recut
@@ -19,7 +20,8 @@ from bubbleproof.steps import FINE, INTERRUPTED, NO, put, put_json, search, usab
 BASIS = (
     "Basis: the same devices, model, microbatches and memory limits. A chain passes the whole "
     "model, each stage an equal share of it; a transfer and a device's limit stay as they are. "
-    "Idle and peak are of the worst device; sent is how many messages; over is above the limit."
+    "Idle and peak are of the worst device; over is above the limit. Weights and messages are the "
+    "same for all schedules of a placement."
 )
 
 
@@ -65,13 +67,16 @@ def compare_placements(
         cuts = [(words, recut(problem, words)) for words in PLACEMENTS]
     entries: list[Entry] = []
     refused: list[tuple[str, str]] = []
-    missing = dict(compare_families(problem).refused)
+    missing: dict[str, str] = {}
     interrupted = False
     for words, cut in cuts:
         comparison = compare_families(cut)
         entries += [Entry(words, candidate) for candidate in comparison.candidates]
-        for candidate in comparison.candidates:
-            missing.pop(candidate.name, None)
+        missing |= {
+            name: reason
+            for name, reason in comparison.refused
+            if _same_kind(families.describe(name).placement, words)
+        }
         if interrupted:
             continue
         try:
@@ -100,7 +105,7 @@ def _table(
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for title in ("schedule", "placement"):
         table.add_column(title, min_width=13)
-    for title in (problem.objective.value, "bound", "bubble", "idle", "peak", "weights", "sent"):
+    for title in (problem.objective.value, "bound", "bubble", "idle", "peak"):
         table.add_column(title, justify="right", no_wrap=True)
     for entry in entries:
         candidate, timeline = entry.candidate, entry.candidate.timeline
@@ -113,15 +118,36 @@ def _table(
             percent(timeline.bubble_ratio),
             _number(max(entry.idle)),
             _number(max(timeline.peak_memory)) + ("" if candidate.fits else " over"),
-            f"{candidate.weight_copies}x",
-            str(messages(entry.problem)),
             style="" if candidate.fits else "dim",
         )
-    parts: list[RenderableType] = [Text(problem.name, style="bold"), table, "", Text(BASIS)]
+    parts: list[RenderableType] = [
+        Text(problem.name, style="bold"),
+        table,
+        "",
+        _resources(entries),
+        "",
+        Text(BASIS),
+    ]
     if refused:
         parts += ["", Text("does not apply", style="bold")]
         parts += [Padding(Text(reason), (0, 0, 0, 2)) for reason in _reasons(refused)]
     return Group(*parts)
+
+
+def _resources(entries: Sequence[Entry]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("placement", min_width=13)
+    for title in ("stages", "weights", "messages"):
+        table.add_column(title, justify="right")
+    for placement, entry in {entry.placement: entry for entry in entries}.items():
+        problem = entry.problem
+        copies = f"{entry.candidate.weight_copies}x"
+        table.add_row(placement, str(problem.stages), copies, str(messages(problem)))
+    return table
+
+
+def _same_kind(placement: str, other: str) -> bool:
+    return placement.partition(":")[0] == other.partition(":")[0]
 
 
 def _reasons(refused: Sequence[tuple[str, str]]) -> Iterator[str]:

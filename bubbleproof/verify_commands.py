@@ -64,6 +64,9 @@ def verify(
     with usable():
         of_streams = holds_streams(file)
     if of_streams:
+        asked = (order_only, transport != "all", target, torch_version, renumber, all_n)
+        if any(asked):
+            raise Refusal(f"{file}: a schedule of components takes no option but --problem, --json")
         return verified_streams(file, problem, as_json=as_json)
     if all_n:
         if target is not None or renumber is not None or torch_version is not None:

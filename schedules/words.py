@@ -19,12 +19,15 @@ Amount: TypeAlias = int | Decimal
 
 _PLAIN_WHOLE = re.compile(r" *[0-9]{1,15}(\.0*)? *", re.ASCII)
 
-_TAKEN_BY = {
-    "problem": "solve, family and compare",
-    "schedule": "verify, show and export",
-    "program": "verify, repair, show and export",
+_KINDS = {
+    "problem": "a problem, {not_this}; solve, family and compare take it",
+    "schedule": "a schedule, {not_this}; verify, show and export take it",
+    "program": "a program, {not_this}; verify, repair, show and export take it",
+    "streams": "a schedule of components, {not_this}; verify takes it",
+    "periodic": "a schedule for every n, {not_this}; verify --all-n takes it",
+    "periodic-program": "a program for every n, {not_this}; verify --all-n takes it",
 }
-"""Who uses which kind of file."""
+"""What each kind of file is, and who takes it."""
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -47,8 +50,8 @@ def spread(value: Sequence[object], replica_of: Sequence[int], where: str) -> li
         item = dict(zip(own, value, strict=True))
         return [item[original] for original in replica_of]
     raise ValueError(
-        f"{where}: {len(value)} items, but the placement has {stages} stages; "
-        f"give one number, or {stages} of them"
+        f"{where}: {len(value)} items, but the placement has {stages} stages; give one number, or "
+        f"{stages} of them" + (f", or {len(own)} for the stages of one copy" * (len(own) < stages))
     )
 
 
@@ -137,8 +140,8 @@ def fields(words: object, form: str, accepted: Sequence[str], what: str) -> Word
         raise ValueError(f'format is missing; {what} has "format": "{form}"')
     if words["format"] != form:
         kind, own = _kind(words["format"]), _kind(form)
-        if kind in _TAKEN_BY and kind != own:
-            raise ValueError(f"this is a {kind}, not {what}; {_TAKEN_BY[kind]} take it")
+        if kind in _KINDS and kind != own:
+            raise ValueError(f"this is {_KINDS[kind].format(not_this=f'not {what}')}")
         raise ValueError(
             f'format: {shown(words["format"])} is no format of {what}; "{form}" is accepted'
         )

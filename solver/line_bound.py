@@ -177,7 +177,7 @@ def _line(
     constant = sum(map(Fraction, terms.values()), Fraction(0))
     what = {"work": "work", "area": "memory x time within the limit"}[name]
     per_unit = problem.cost.ticks_per_unit
-    told = [f"n x {in_words(per_round / per_unit)} {what}"]
+    told = [f"rounds x {in_words(per_round / per_unit)} {what}"]
     told += [f"{in_words(Fraction(t) / per_unit)} {term}" for term, t in terms.items() if t]
     text = f"device {device}: {' + '.join(told)}"
     return Line(per_round, constant, first, name, device, text)

@@ -88,6 +88,10 @@ def test_solve_streams_writes_what_verify_confirms(
     assert verdict["makespan"] == words["objective"] >= words["bound"]
     assert main(["verify", str(out)]) == 0
     assert "peak memory" in capsys.readouterr().out
+    assert main(["verify", str(out), "--all-n"]) == 2
+    assert "takes no option but --problem" in capsys.readouterr().err
+    assert main(["show", str(out)]) == 2
+    assert "this is a schedule of components, not a schedule; verify" in capsys.readouterr().err
 
 
 def test_solve_streams_prints_one_object(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,6 +187,10 @@ REFUSED: dict[str, dict[str, object]] = {
         "cost": {"F": 1},
         "backward": "fused",
     },
+    r"cost\.F: 3 items, but .* 4 stages; give one number, or 4 of them, or 2 for the": {
+        "placement": "bidirectional",
+        "cost": COST | {"F": [1, 1, 1]},
+    },
     r"cost\.F: 3 items, but the placement has 2 stages; give one number, or 2": {
         "cost": COST | {"F": [1, 2, 3]}
     },

@@ -78,3 +78,35 @@ def test_compare_shows_all_placements(tmp_path: Path, capsys: pytest.CaptureFixt
     }
     assert main(["compare", str(path), "--placements", "--time-limit", "1"]) == 0
     assert "the same devices, model, microbatches" in capsys.readouterr().out
+
+
+def test_no_number_of_the_comparison_is_cut_off_in_a_narrow_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With times of six digits and names of sixteen letters, in 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    path = tmp_path / "problem.json"
+    words = {"devices": 4, "placement": "linear", "microbatches": 8, "backward": "free"}
+    words |= {"cost": {"F": 14234, "I": 17123, "W": 8111, "pair": 31224}}
+    words |= {"format": "bubbleproof.problem/1", "memory": {"F": 1, "W": -1, "limit": 5}}
+    path.write_text(json.dumps(words))
+    assert main(["compare", str(path), "--placements", "--time-limit", "0.5"]) == 0
+    text = capsys.readouterr().out
+    assert "…" not in text
+    assert "interleaved_1f1b loop:2" in text
+    assert ["wave:4", "16", "1x", "192"] in [line.split() for line in text.splitlines()]
+
+
+def test_what_does_not_apply_is_told_for_the_placement_that_it_is_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With an odd number of microbatches DualPipe's number is at fault, not the placement."""
+    path = tmp_path / "problem.json"
+    words = {"devices": 2, "placement": "linear", "microbatches": 3}
+    words |= {"format": "bubbleproof.problem/1", "cost": {"F": 1, "I": 1, "W": 1}}
+    path.write_text(json.dumps(words))
+    assert main(["compare", str(path), "--placements", "--time-limit", "0.5", "--json"]) == 0
+    refused = json.loads(capsys.readouterr().out)["refused"]
+    reasons = {entry["name"]: entry["reason"] for entry in refused}
+    assert "microbatches is 3" in reasons["dualpipe"]
+    assert not any("placement" in reason for reason in reasons.values())
