@@ -38,7 +38,9 @@ def _of_device(times: LeastTimes, device: int) -> Iterator[Bound]:
     yield cool(times, device)
     yield warm_and_cool(times, device)
     yield pass_through(times, device)
-    yield tail(times, device)
+    behind = tail(times, device)
+    if behind.terms:  # Where ops may pair, or a chain does not come from the device, none holds.
+        yield behind
     yield turn(times, device)
     if room(times.problem, device):
         yield area(times, device)

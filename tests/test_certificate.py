@@ -178,6 +178,21 @@ def test_what_follows_a_middle_devices_last_forward_comes_after_its_work() -> No
     assert (result.objective_ticks, result.status) == (74, "optimal")
 
 
+@pytest.mark.parametrize("objective", ["makespan", "span"])
+def test_no_tail_is_claimed_where_ops_may_pair(objective: str) -> None:
+    """The theorem says nothing there; a bound of nothing would have the whole proof refused."""
+    problem = bp.Problem(
+        devices=2,
+        microbatches=3,
+        cost={"F": 2, "B": 4, "pair": 5},
+        backward="fused",
+        objective=objective,
+    )
+    result = bp.solve(problem, time_limit_s=20, workers=1)
+    assert {bound.name for bound in result.proof} >= {"work", "turn"}
+    assert certify(result.schedule).standing is not Standing.REFUSED
+
+
 @settings(max_examples=80)
 @given(schedules(), st.sampled_from(["makespan", "span"]))
 def test_no_valid_schedule_goes_below_a_theorem(schedule: Schedule, objective: str) -> None:
