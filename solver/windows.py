@@ -149,9 +149,10 @@ class _State:
         self._scaled, self._mirror = scaled, mirror
         self._devices = [
             device
-            for device in range(scaled.problem.devices)
-            if mirror is None or device <= mirror.device[device]
+            for device, row in enumerate(rows)
+            if row and (mirror is None or device <= mirror.device[device])
         ]
+        """Those that are searched: what is idle has nothing to move."""
         self.rows = rows
         self._begins = earliest_starts(scaled.problem, rows, release=firsts)
         self.starts = self._real_starts(self._begins)

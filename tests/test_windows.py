@@ -72,6 +72,21 @@ def test_a_window_of_everything_reaches_what_brute_force_does(seed: int, pairs: 
     assert bp.simulate(best).objective_ticks == least
 
 
+def test_a_device_without_ops_is_in_no_window() -> None:
+    """Two of three devices hold nothing; windows on a few devices go where there are ops."""
+    problem = bp.Problem(
+        devices=3,
+        placement={"device_of_stage": [1, 1]},
+        microbatches=4,
+        cost={"F": 2, "B": [3, 4], "pair": 5},
+        backward="fused",
+    )
+    start = one_by_one(problem)
+    better = searched(start, windows=20)
+    assert better
+    assert all(bp.verify(schedule).valid for schedule in better)
+
+
 def dualpipe(objective: str = "makespan") -> bp.Problem:
     """Return DualPipe's problem for 4 devices, in which halves of the devices are images."""
     return bp.Problem(
