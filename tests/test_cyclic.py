@@ -144,7 +144,7 @@ def test_no_schedule_is_below_the_line(seed: int, more: int) -> None:
         return
     result = bp.solve(with_rounds(problem, rounds), time_limit_s=0.3, workers=1)
     assert line.per_round * rounds + line.constant <= result.objective_ticks
-    assert f"device {line.device}: n x" in line.text
+    assert f"device {line.device}: rounds x" in line.text
 
 
 def test_the_line_of_1f1b_is_its_closed_form() -> None:
