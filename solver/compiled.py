@@ -1,4 +1,8 @@
-"""Compilation of inner loops, kept on disk where that is possible."""
+"""Compilation of inner loops, kept on disk where that is possible.
+
+What the passes over an order share stays written out in each: a call per op that takes the
+problem's arrays counts references to all of them, and makes a pass ten times as slow.
+"""
 # pyright: basic
 # numba has no types of its own.
 

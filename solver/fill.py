@@ -12,14 +12,13 @@ and a transfer of 1 loses 68, 148, 308 units of time on 8, 16, 32 devices, and w
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from bubbleproof.schedules import families
 from bubbleproof.schedules.ops import OpKind, Pair, Row
 from bubbleproof.schedules.problem import Objective, Problem
-from bubbleproof.solver.background import run_together
+from bubbleproof.solver.annealing import accepted, longest_part, rounds
 from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.dispatch import (
     FORWARD,
@@ -108,8 +107,8 @@ def refilled_ends(
         return
     arrays = compile_problem(problem)
     still = np.array(short.still, np.int64)
-    rounds = _searched(short.problem, short.rows, still, workers=workers, seed=seed, target=0)
-    for found in rounds:
+    found_ends = _searched(short.problem, short.rows, still, workers=workers, seed=seed, target=0)
+    for found in found_ends:
         if found is None:
             yield ()
         else:
@@ -134,36 +133,25 @@ def _searched(
         return
     if still is None:
         still = np.zeros((problem.devices, 2), np.int64)
-    best: int | None = None
     steps = max(50, _OPS_PER_ROUND // int(champion.length.sum()))
-    scale = max(1, max(map(max, (problem.cost.F, problem.cost.I))))
-    rng = np.random.default_rng(seed)
-    turn = 0
 
-    def anneal(tried: _Filling, run_seed: int, heat: float) -> None:
+    def anneal(start: _Filling, run_seed: int, heat: float) -> tuple[int, _Filling]:
         order = order_buffer(arrays)
-        sequence, length, rules = tried.sequence, tried.length, tried.rules
+        sequence, length, rules = start.sequence.copy(), start.length, start.rules.copy()
         objective = _anneal(
             arrays, sequence, length, still, rules, order, span, steps, heat, run_seed, target
         )
-        results.append((int(objective), tried))
+        return int(objective), _Filling(sequence, length, rules)
 
-    while True:
-        results: list[tuple[int, _Filling]] = []
-        runs: list[partial[None]] = []
-        for _ in range(workers):
-            heat = scale * _HEATS[turn % len(_HEATS)]
-            tried = replace(
-                champion, sequence=champion.sequence.copy(), rules=champion.rules.copy()
-            )
-            runs.append(partial(anneal, tried, int(rng.integers(2**31)), heat))
-            turn += 1
-        run_together(runs)
-        objective, tried = min(results, key=lambda each: (each[0], each[1].sequence.tolist()))
-        improved = best is None or objective < best
-        if best is None or objective <= best:
-            best, champion = objective, tried
-        yield champion if improved else None
+    scale = longest_part(problem)
+    yield from rounds(
+        champion,
+        anneal,
+        rank=lambda filling: [*filling.sequence.ravel().tolist(), *filling.rules.ravel().tolist()],
+        heats=[scale * heat for heat in _HEATS],
+        workers=workers,
+        seed=seed,
+    )
 
 
 def _sequences(problem: Problem, rows: Sequence[Row]) -> _Filling:
@@ -320,8 +308,7 @@ def _anneal(problem, sequence, length, still, rules, order, span, steps, heat, s
             count, changed = perturb(problem, sequence, length, still, position, saved, touched)
         if changed and fill(problem, sequence, length, rules, order, begin, end):
             objective, value = score(begin, end, span)
-            cooled = heat * (1 - step / steps) + 1e-9
-            if value <= current or np.random.random() < np.exp((current - value) / cooled):
+            if accepted(value, current, heat * (1 - step / steps)):
                 current = value
                 if objective < best:
                     best = objective

@@ -11,19 +11,16 @@ being their images. That is a search, not a proof: it bounds nothing.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import Block, Op, Pair, Row
 from bubbleproof.schedules.problem import Objective, Problem
-from bubbleproof.solver.background import run_together
+from bubbleproof.solver.annealing import accepted, longest_part, rounds
 from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.dispatch import (
     FORWARD,
-    FULL,
-    INPUT,
     KINDS,
     WEIGHT,
     Compiled,
@@ -33,11 +30,10 @@ from bubbleproof.solver.dispatch import (
     score,
 )
 from bubbleproof.solver.mirror import Mirror, is_own_image, mirror_of, reflected
+from bubbleproof.solver.pair_moves import REACH, pair_ops, part, shift_op, split_or_fuse
 
 _BLOCKS_PER_ROUND = 6_000_000
 _HEATS = (0.05, 0.3, 0.01, 0.15)
-_REACH = 8
-"""How many places away a block may be shifted, or a partner be looked for."""
 
 
 def paired_orders(
@@ -68,30 +64,22 @@ def paired_orders(
     order = view.encode(rows)
     blocks = int((order[0] >= 0).sum())
     steps = max(50, _BLOCKS_PER_ROUND // max(1, blocks))
-    scale = max(1, max(map(max, (problem.cost.F, problem.cost.I))))
-    rng = np.random.default_rng(seed)
-    best: int | None = None
-    turn = 0
 
-    def anneal(order: Ints, run_seed: int, heat: float) -> None:
+    def anneal(start: Ints, run_seed: int, heat: float) -> tuple[int, Ints]:
+        order = start.copy()
         objective = _anneal(view.arrays, order, span, split, steps, heat, run_seed, target)
-        results.append((int(objective), order))
+        return int(objective), order
 
-    while True:
-        results: list[tuple[int, Ints]] = []
-        runs: list[partial[None]] = []
-        for _ in range(workers):
-            heat = scale * _HEATS[turn % len(_HEATS)]
-            runs.append(partial(anneal, order.copy(), int(rng.integers(2**31)), heat))
-            turn += 1
-        run_together(runs)
-        objective, found = min(results, key=lambda result: (result[0], result[1].tolist()))
-        if best is None or objective <= best:
-            improved = best is None or objective < best
-            best, order = objective, found
-            yield view.decode(order) if improved else ()
-        else:
-            yield ()
+    scale = longest_part(problem)
+    for found in rounds(
+        order,
+        anneal,
+        rank=lambda order: order.ravel().tolist(),
+        heats=[scale * heat for heat in _HEATS],
+        workers=workers,
+        seed=seed,
+    ):
+        yield () if found is None else view.decode(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +293,7 @@ def _anneal(problem, order, span, split, steps, heat, seed, target):
         if np.random.random() < 0.2:
             last = min(stages, stage + 1 + np.random.randint(stages))
         what, draw = np.random.random(), np.random.random()
-        distance = 1 + int(np.random.random() ** 2 * _REACH)
+        distance = 1 + int(np.random.random() ** 2 * REACH)
         if np.random.random() < 0.5:
             distance = -distance
         partner, other = -1, 0
@@ -328,17 +316,17 @@ def _anneal(problem, order, span, split, steps, heat, seed, target):
                 for turn in range(until):
                     which = index + (turn if distance < 0 else until - 1 - turn)
                     moved = (kind * stages + each) * most + which
-                    changed |= _shift_op(
+                    changed |= shift_op(
                         order, length, problem.device[each], moved, distance, most, stages
                     )
         elif partner >= 0 and problem.pair[chosen] >= 0:
             for turn in range(min(run, problem.microbatches[other] - partner % most)):
-                changed |= _pair_ops(
+                changed |= pair_ops(
                     order, length, chosen, code + turn, partner + turn, draw < 0.5, most, stages
                 )
         elif what < 0.8:
             for turn in range(run):
-                changed |= _part(
+                changed |= part(
                     order,
                     length,
                     chosen,
@@ -350,15 +338,14 @@ def _anneal(problem, order, span, split, steps, heat, seed, target):
                 )
         elif split:
             for turn in range(run):
-                changed |= _split_or_fuse(order, length, chosen, code + turn, draw, most, stages)
+                changed |= split_or_fuse(order, length, chosen, code + turn, draw, most, stages)
         if (
             changed
             and _fits(problem, order, length)
             and _evaluate(problem, order, length, begin, end, ends)
         ):
             objective, value = score(begin, end, span)
-            cooled = heat * (1 - step / steps) + 1e-9
-            if value <= current or np.random.random() < np.exp((current - value) / cooled):
+            if accepted(value, current, heat * (1 - step / steps)):
                 current = value
                 if objective < best:
                     best = objective
@@ -376,141 +363,6 @@ def _anneal(problem, order, span, split, steps, heat, seed, target):
     copy_into(champion[0], order[0])
     copy_into(champion[1], order[1])
     return best
-
-
-@compiled
-def _place_of(order, device, length, code):
-    for place in range(length[device]):
-        if order[0, device, place] == code or order[1, device, place] == code:
-            return place
-    return -1
-
-
-@compiled
-def _bound(one, two, most, stages):
-    """Whether two ops have to keep their order: of one microbatch, or two of one kind."""
-    if one < 0 or two < 0 or one // most % stages != two // most % stages:
-        return False
-    kind, other = one // most // stages, two // most // stages
-    if one % most == two % most or kind == other:
-        return True
-    return kind in (INPUT, FULL) and other in (INPUT, FULL)
-
-
-@compiled
-def _shift(order, length, device, place, distance, most, stages):
-    """Move a block in its row until it would pass one that it is bound to; return its place."""
-    step = 1 if distance > 0 else -1
-    for _ in range(abs(distance)):
-        near = place + step
-        if near < 0 or near >= length[device]:
-            break
-        for one in range(2):
-            for two in range(2):
-                if _bound(order[one, device, place], order[two, device, near], most, stages):
-                    return place
-        for member in range(2):
-            kept = order[member, device, place]
-            order[member, device, place] = order[member, device, near]
-            order[member, device, near] = kept
-        place = near
-    return place
-
-
-@compiled
-def _shift_op(order, length, device, code, distance, most, stages):
-    place = _place_of(order, device, length, code)
-    if place < 0:
-        return False
-    return _shift(order, length, device, place, distance, most, stages) != place
-
-
-@compiled
-def _insert(order, length, device, place, code):
-    for member in range(2):
-        for back in range(length[device], place, -1):
-            order[member, device, back] = order[member, device, back - 1]
-    order[0, device, place], order[1, device, place] = code, -1
-    length[device] += 1
-
-
-@compiled
-def _remove(order, length, device, place):
-    length[device] -= 1
-    for member in range(2):
-        for back in range(place, length[device]):
-            order[member, device, back] = order[member, device, back + 1]
-        order[member, device, length[device]] = -1
-
-
-@compiled
-def _pair_ops(order, length, device, forward, backward, stays, most, stages):
-    """Make a forward and a backward, neither of them in a pair, one block."""
-    kind = backward // most // stages
-    if kind not in (INPUT, FULL) or forward // most // stages != FORWARD:
-        return False
-    if forward % most == backward % most and forward // most % stages == backward // most % stages:
-        return False
-    here = _place_of(order, device, length, forward)
-    there = _place_of(order, device, length, backward)
-    if here < 0 or there < 0 or order[1, device, here] >= 0 or order[1, device, there] >= 0:
-        return False
-    apart = there - here - 1 if there > here else there - here + 1
-    if apart and stays:
-        there = _shift(order, length, device, there, -apart, most, stages)
-    elif apart:
-        here = _shift(order, length, device, here, apart, most, stages)
-    if abs(there - here) != 1:
-        return True  # It has been shifted all the same.
-    full = (FULL * stages + backward // most % stages) * most + backward % most
-    order[1, device, here] = full
-    _remove(order, length, device, there)
-    if kind == INPUT:
-        weight = (WEIGHT * stages + backward // most % stages) * most + backward % most
-        _remove(order, length, device, _place_of(order, device, length, weight))
-    return True
-
-
-@compiled
-def _part(order, length, device, code, split, ahead, most, stages):
-    """Take a pair apart, its backward whole or split, and ahead of the forward or behind it."""
-    place = _place_of(order, device, length, code)
-    if place < 0 or order[1, device, place] < 0:
-        return False
-    backward = order[1, device, place]
-    rest = backward % most + backward // most % stages * most
-    order[1, device, place] = -1
-    behind = place if ahead else place + 1
-    if split:
-        _insert(order, length, device, behind, INPUT * stages * most + rest)
-        _insert(order, length, device, max(place, behind) + 1, WEIGHT * stages * most + rest)
-    else:
-        _insert(order, length, device, behind, backward)
-    return True
-
-
-@compiled
-def _split_or_fuse(order, length, device, code, draw, most, stages):
-    """Run a backward as I and, some places later, W; or as one, where it was two."""
-    kind, rest = code // most // stages, code % (stages * most)
-    if kind == FORWARD:
-        return False
-    full, first = FULL * stages * most + rest, INPUT * stages * most + rest
-    weight = WEIGHT * stages * most + rest
-    place = _place_of(order, device, length, full)
-    if place >= 0:
-        if order[1, device, place] >= 0:
-            return False
-        order[0, device, place] = first
-        later = min(length[device], place + 1 + int(draw * _REACH))
-        _insert(order, length, device, later, weight)
-        return True
-    place = _place_of(order, device, length, first)
-    if place < 0:
-        return False
-    order[0, device, place] = full
-    _remove(order, length, device, _place_of(order, device, length, weight))
-    return True
 
 
 @compiled

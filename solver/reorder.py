@@ -9,13 +9,12 @@ hundred ops.
 # numba compiles these functions and has no types of its own.
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 
 from bubbleproof.schedules.ops import Op, Row
 from bubbleproof.schedules.problem import Objective, Problem
-from bubbleproof.solver.background import run_together
+from bubbleproof.solver.annealing import accepted, longest_part, rounds
 from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.dispatch import (
     FORWARD,
@@ -48,32 +47,22 @@ def reordered(
     """
     arrays = compile_problem(problem)
     span = problem.objective is Objective.SPAN
-    best_order = encode(problem, rows)
     steps = max(50, _OPS_PER_ROUND // sum(map(len, rows)))
-    scale = max(1, max(map(max, (problem.cost.F, problem.cost.I))))
-    rng = np.random.default_rng(seed)
-    best: int | None = None
-    turn = 0
 
-    def anneal(order: Ints, run_seed: int, heat: float) -> None:
-        objective = _anneal(arrays, order, span, steps, heat, run_seed, target)
-        results.append((int(objective), order))
+    def anneal(start: Ints, run_seed: int, heat: float) -> tuple[int, Ints]:
+        order = start.copy()
+        return int(_anneal(arrays, order, span, steps, heat, run_seed, target)), order
 
-    while True:
-        results: list[tuple[int, Ints]] = []
-        runs: list[partial[None]] = []
-        for _ in range(workers):
-            heat = scale * _HEATS[turn % len(_HEATS)]
-            runs.append(partial(anneal, best_order.copy(), int(rng.integers(2**31)), heat))
-            turn += 1
-        run_together(runs)
-        objective, order = min(results, key=lambda result: (result[0], result[1].tolist()))
-        if best is None or objective <= best:
-            improved = best is None or objective < best
-            best, best_order = objective, order
-            yield decode(problem, order) if improved else ()
-        else:
-            yield ()
+    scale = longest_part(problem)
+    for order in rounds(
+        encode(problem, rows),
+        anneal,
+        rank=lambda order: order.ravel().tolist(),
+        heats=[scale * heat for heat in _HEATS],
+        workers=workers,
+        seed=seed,
+    ):
+        yield () if order is None else decode(problem, order)
 
 
 def encode(problem: Problem, rows: Sequence[Row]) -> Ints:
@@ -187,8 +176,7 @@ def _anneal(problem, order, span, steps, heat, seed, target):
             )
         if valid and evaluate(problem, order, length, begin, end, ends):
             objective, value = score(begin, end, span)
-            cooled = heat * (1 - step / steps) + 1e-9
-            if value <= current or np.random.random() < np.exp((current - value) / cooled):
+            if accepted(value, current, heat * (1 - step / steps)):
                 current = value
                 if objective < best:
                     best = objective

@@ -16,6 +16,7 @@ import numpy as np
 
 from bubbleproof.schedules.ops import OpKind, Row
 from bubbleproof.schedules.problem import Objective, Problem
+from bubbleproof.solver.annealing import accepted, longest_part
 from bubbleproof.solver.background import run_together
 from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.construct import AHEAD, most_in_flight
@@ -82,7 +83,7 @@ def tuned(problem: Problem, *, workers: int, seed: int, target: int) -> Iterator
     best = elite[0].objective if elite else None
     if elite:
         yield _rows(problem, arrays, elite[0].rules)
-    scale = max(1, max(map(max, (problem.cost.F, problem.cost.I))))
+    scale = longest_part(problem)
     free = problem.backward.value == "free"
     rng = np.random.default_rng(seed)
     turn = 0
@@ -184,8 +185,7 @@ def _anneal(problem, rules, order, span, free, steps, heat, scale, seed, target)
             _mutate(stage, device, most, grain, scale, free, pairs)
         if dispatch(problem, rules, order, begin, end):
             objective, value = score(begin, end, span)
-            cooled = heat * (1 - step / steps) + 1e-9
-            if value <= current or np.random.random() < np.exp((current - value) / cooled):
+            if accepted(value, current, heat * (1 - step / steps)):
                 current = value
                 if best < 0 or objective < best:
                     best = objective
