@@ -1,4 +1,4 @@
-"""Solve a problem: published families, list scheduling, then the exact model, in one time limit."""
+"""Solve a problem: the list of all ways to a schedule and a bound, in one time limit."""
 
 import os
 from collections.abc import Callable
