@@ -116,7 +116,7 @@ def _work(rounds: _Rounds, far: int, device: int) -> Line:
     work = rounds.of(2).least_work(device) - one.least_work(device)
     terms = {
         "until the first input": _head(one, device),
-        "work of what one chain has more": one.least_work(device) - work,
+        "work that no round repeats": one.least_work(device) - work,
         "way back": _back(one, device),
     }
     first = 1
