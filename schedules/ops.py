@@ -1,6 +1,7 @@
 """Ops and pairs, in the text form of torch's schedule files."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -56,6 +57,11 @@ _DIGITS_AT_MOST = 9
 def ops_of(block: Block) -> tuple[Op, ...]:
     """Return the ops that run in a block: one, or a pair's two."""
     return (block.forward, block.backward) if isinstance(block, Pair) else (block,)
+
+
+def has_pairs(rows: Iterable[Row]) -> bool:
+    """Whether any block of some rows is a pair."""
+    return any(isinstance(block, Pair) for row in rows for block in row)
 
 
 def parse_op(text: str) -> Op:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence, Set
 
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.files import Source
-from bubbleproof.schedules.ops import Block, OpKind, Pair, Row, ops_of, parse_block
+from bubbleproof.schedules.ops import Block, OpKind, Row, has_pairs, ops_of, parse_block
 from bubbleproof.schedules.placement import Placement, explicit, linear, loop, v, wave
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.quantity import shown
@@ -145,7 +145,7 @@ def problem_of_rows(rows: Sequence[Row]) -> Problem:
             "stages are numbered from 0 without a gap",
             *first[last],
         )
-    pairs = any(isinstance(block, Pair) for row in rows for block in row)
+    pairs = has_pairs(rows)
     return Problem(
         devices=len(rows),
         placement=_placement([device_of[stage] for stage in range(len(device_of))], len(rows)),

@@ -3,7 +3,7 @@
 from queue import Queue
 from time import monotonic
 
-from bubbleproof.schedules.ops import Pair, Row
+from bubbleproof.schedules.ops import Row, has_pairs
 from bubbleproof.solver.background import Stop
 from bubbleproof.solver.mirror import Mirror, is_own_image, mirror_of
 from bubbleproof.solver.scale import may_pair, model_size
@@ -69,7 +69,7 @@ def _try_windows(search: Search, share: float) -> None:
     left = search.deadline - monotonic()
     if search.closed or not may_pair(search.problem) or left < LEAST_S:
         return
-    if any(isinstance(block, Pair) for row in search.found.schedule().rows for block in row):
+    if has_pairs(search.found.schedule().rows):
         search_windows(search, monotonic() + share * left)
 
 

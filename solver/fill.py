@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bubbleproof.schedules import families
-from bubbleproof.schedules.ops import OpKind, Pair, Row
+from bubbleproof.schedules.ops import OpKind, Row, has_pairs
 from bubbleproof.schedules.problem import Objective, Problem
 from bubbleproof.solver.annealing import accepted, longest_part, rounds
 from bubbleproof.solver.compiled import compiled
@@ -77,7 +77,7 @@ def filled_families(problem: Problem) -> Iterator[tuple[Row, ...]]:
             rows = families.build(name, problem).rows
         except ValueError:
             continue  # The family does not apply.
-        if not any(isinstance(block, Pair) for row in rows for block in row):
+        if not has_pairs(rows):
             yield filled(problem, rows) or ()
 
 

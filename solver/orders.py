@@ -1,11 +1,11 @@
 """Searches for better rules of list scheduling, and among the orders near the best so far."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
 from time import monotonic
 
-from bubbleproof.schedules.ops import Pair, Row
+from bubbleproof.schedules.ops import Row, has_pairs
 from bubbleproof.schedules.periodic import unroll
 from bubbleproof.schedules.periodic_search import periodic_of
 from bubbleproof.solver.exact import search_windows
@@ -55,14 +55,10 @@ def try_tuned(search: Search) -> None:
     if not _try_ends(search, monotonic() + _ENDS_SHARE * (search.deadline - monotonic())):
         return
     _try_short(search, monotonic() + _SHORT_SHARE * (search.deadline - monotonic()))
-    if search.closed or _has_pairs(search.found.schedule().rows):
+    if search.closed or has_pairs(search.found.schedule().rows):
         return
     orders = monotonic() + (1.0 if search.too_large else _TUNING_SHARE) * left
     _take_turns(search, rounds, min(orders, search.deadline))
-
-
-def _has_pairs(rows: Iterable[Row]) -> bool:
-    return any(isinstance(block, Pair) for row in rows for block in row)
 
 
 def _try_ends(search: Search, until: float) -> bool:
@@ -70,7 +66,7 @@ def _try_ends(search: Search, until: float) -> bool:
     from bubbleproof.solver.fill import refilled_ends
 
     best = search.found.schedule()
-    if search.closed or _has_pairs(best.rows):
+    if search.closed or has_pairs(best.rows):
         return True
     rounds = refilled_ends(search.problem, best.rows, workers=search.workers, seed=search.seed)
     return search.take_rounds(rounds, _ENDS, until)
@@ -143,7 +139,7 @@ def try_paired(search: Search) -> None:
 
     problem, target = search.problem, search.found.bound
     until = monotonic() + _PAIRING_SHARE * left
-    if not _has_pairs(search.found.schedule().rows):
+    if not has_pairs(search.found.schedule().rows):
         # No family makes pairs here: rules of list scheduling may.
         rounds = tuned(problem, workers=search.workers, seed=search.seed, target=target)
         tuning_s = _TUNING_SHARE * (until - monotonic())

@@ -12,7 +12,7 @@ from itertools import islice
 from time import monotonic
 
 from bubbleproof.schedules import families
-from bubbleproof.schedules.ops import Pair, Row
+from bubbleproof.schedules.ops import Row, has_pairs
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Bound, Starts
 from bubbleproof.solver.background import Background
@@ -129,7 +129,7 @@ class _Run:
         rounds = tuned(problem, workers=1, seed=seed, target=target)
         self._take(islice(rounds, number), "tuned list scheduling")
         best = self._found.schedule()
-        if any(isinstance(block, Pair) for row in best.rows for block in row):
+        if has_pairs(best.rows):
             return
         rounds = refilled(problem, best.rows, workers=1, seed=seed, target=target)
         self._take(islice(rounds, number), "search among orders with W's in the gaps")

@@ -3,7 +3,7 @@
 from itertools import islice
 
 import pytest
-from test_fill import parts, span, v_problem
+from filled_orders import parts, span, v_problem
 
 import bubbleproof as bp
 from bubbleproof.schedules.schedule import Schedule
