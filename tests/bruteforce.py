@@ -148,7 +148,8 @@ def _orders(
                 yield from extend(row, allocated - sum(free for _, free in changes))
                 row.pop()
 
-    yield from extend([], static)
+    if limit is None or static <= limit:
+        yield from extend([], static)
 
 
 def _feasible(problem: Problem, rows: list[list[Unit]], edges: Sequence[Edge], value: int) -> bool:

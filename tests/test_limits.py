@@ -1,5 +1,6 @@
 """The least memory of a device against every order of one microbatch's ops."""
 
+from bruteforce import least_objective
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -7,7 +8,7 @@ import bubbleproof as bp
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.memory import Memory
 from bubbleproof.schedules.ops import OpKind
-from bubbleproof.solver.limits import Remainder, alone, least_limit, least_peak
+from bubbleproof.solver.limits import Remainder, alone, least_limit, least_peak, shortages
 
 Changes = tuple[tuple[int, int], tuple[int, int]]
 
@@ -103,3 +104,16 @@ def test_a_weight_op_may_run_behind_a_full_backward() -> None:
     )
     result = bp.solve(problem, time_limit_s=5, workers=1)
     assert (result.objective, result.status) == (6, "optimal")
+
+
+def test_static_memory_above_the_limit_of_an_idle_device_leaves_no_schedule() -> None:
+    """A device whose chain has no microbatches holds its weights all the same."""
+    problem = bp.Problem(
+        devices=2,
+        placement={"device_of_stage": [1, 0], "chains": [[1], [0]]},
+        microbatches=[1, 0],
+        cost={"F": 1, "I": 1, "W": 1},
+        memory={"F": 1, "I": 0, "W": -1, "static": 1, "limit": [6, 0]},
+    )
+    assert [(each.device, each.least) for each in shortages(problem)] == [(1, 1)]
+    assert least_objective(problem) is None
