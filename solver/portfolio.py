@@ -134,7 +134,10 @@ def solve(
             step(search)
     except KeyboardInterrupt:
         return search.result(interrupted=True)
-    return search.result(interrupted=False)
+    else:
+        return search.result(interrupted=False)
+    finally:
+        search.end()  # Where an error is raised, too.
 
 
 _STEPS: tuple[Callable[[Search], None], ...] = (

@@ -181,9 +181,13 @@ class Search:
 
     def result(self, *, interrupted: bool) -> Result:
         """Return what is known now, and end what still runs."""
-        self._stop.ask()
-        for bounding in self._bounding:
-            bounding.join(GRACE_S)
+        self.end()
         if self._bounding:
             self._take_bounds()
         return self.found.result(interrupted=interrupted, forms=self.forms)
+
+    def end(self) -> None:
+        """End what still runs beside."""
+        self._stop.ask()
+        for bounding in self._bounding:
+            bounding.join(GRACE_S)

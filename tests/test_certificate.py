@@ -125,7 +125,7 @@ def test_pairs_are_bounded_from_the_first_backward_of_a_middle_device(
 
 
 def test_a_device_waits_for_its_second_stage_with_forwards_of_its_first_alone() -> None:
-    """By hand, and reached: on a V whose last stage, on device 0, is 1.8 times as long.
+    """By hand: on a V whose last stage, on device 0, is 1.8 times as long.
 
     The first microbatch is back after 7 F's of 50 and 6 transfers of 10; until then 7 F's of 50
     fit beside what its next F takes.
@@ -142,8 +142,6 @@ def test_a_device_waits_for_its_second_stage_with_forwards_of_its_first_alone() 
     )
     (terms,) = Arguments(problem).of("warm", 0)
     assert terms == {"work": 8 * 420, "idle before the first backward": 7 * 50 + 60 - 7 * 50}
-    result = bp.solve(problem, time_limit_s=30, workers=2)
-    assert (result.objective_ticks, result.status) == (3420, "optimal")
 
 
 def test_what_follows_a_middle_devices_last_forward_comes_after_its_work() -> None:

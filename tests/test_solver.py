@@ -1,5 +1,6 @@
 """What solve promises: optima, bounds, limits kept, nothing lost."""
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -306,3 +307,26 @@ def test_the_memory_knapsack_is_exact_for_two_kinds() -> None:
     assert most_time([(0, 5, 2)], 0) == 10
     assert most_time([(4, 5, 2)], None) == 10
     assert most_time([(4, 5, 2)], -1) == 0
+
+
+def test_an_error_ends_what_runs_beside_the_search() -> None:
+    """What the caller's own function raises comes through, and no thread goes on searching."""
+    problem = bp.Problem(
+        devices=4,
+        placement="v",
+        microbatches=8,
+        cost={"F": 10, "I": 12, "W": 8, "transfer": 1},
+        memory={"F": 2, "I": -1, "W": -1, "limit": 16},
+        objective="span",
+    )
+    before = set(threading.enumerate())
+
+    def refuse(progress: Progress) -> None:
+        if not progress.schedule.source.startswith("family"):
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        bp.solve(problem, time_limit_s=60, workers=2, on_progress=refuse)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
