@@ -30,7 +30,7 @@ def start_states(search: Search) -> None:
         def stopped() -> bool:
             return stop.asked or search.closed or monotonic() > search.deadline
 
-        return decided(search.problem, search.found, stopped, most=most)
+        return decided(search.problem, search.found, stopped, most=most, stop=stop)
 
     search.bound_beside(rounds)
     search.wait_for_bounds(until=now + _STATES_SHARE * left)

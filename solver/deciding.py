@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 
 from bubbleproof.schedules.problem import Problem
 from bubbleproof.schedules.schedule import Bound
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.incumbent import Incumbent
 from bubbleproof.solver.retime import objective_of
 from bubbleproof.solver.search import Found
-from bubbleproof.solver.states import States, has_states
+from bubbleproof.solver.state_problem import has_states
+from bubbleproof.solver.states import States
 
 SOURCE = "search among states"
 
@@ -24,6 +26,10 @@ MOST_STATES = 100_000_000
 _MOST_OPS = 4_000
 _FIRST_STATES = 5_000
 _MORE = 4
+_PRICED_STATES = _FIRST_STATES * _MORE**2
+"""With so many, prices are worth their while."""
+
+_PRICES_S = 10.0
 
 
 def decidable(problem: Problem) -> bool:
@@ -33,7 +39,12 @@ def decidable(problem: Problem) -> bool:
 
 
 def decided(
-    problem: Problem, found: Incumbent, stopped: Callable[[], bool], *, most: int
+    problem: Problem,
+    found: Incumbent,
+    stopped: Callable[[], bool],
+    *,
+    most: int,
+    stop: Stop | None = None,
 ) -> Iterator[Bound | Found]:
     """Yield better bounds and schedules, in rounds with more and more states.
 
@@ -47,15 +58,19 @@ def decided(
         Whether to give up.
     most
         From how many states steps are taken for one question.
+    stop
+        Ends the search for prices from another thread; there is none without it.
     """
     states = States(problem)
     least, effort = 0, _FIRST_STATES
     while effort <= most and not stopped():
         least = max(least, -(-found.bound // states.unit))
+        if stop is not None and effort == _PRICED_STATES:
+            states.price(least, time_limit_s=_PRICES_S, stop=stop)
         undecided = found.objective // states.unit
-        asked = undecided - 1
+        asked, share = undecided - 1, effort
         while least <= asked < undecided and not stopped():
-            answer = states.within(asked, effort=effort, stopped=stopped)
+            answer = states.within(asked, effort=share, stopped=stopped)
             if answer.rows is not None and answer.starts is not None:
                 yield answer.rows, answer.starts, SOURCE
                 undecided = objective_of(problem, answer.rows, answer.starts) // states.unit
@@ -63,7 +78,7 @@ def decided(
                 least = asked + 1
                 yield _bound(problem, least * states.unit)
             else:
-                undecided = asked
+                undecided, share = asked, share // 2
             asked = (least + undecided) // 2
         effort *= _MORE
 

@@ -5,7 +5,7 @@ done. Only what a device can do there depends on that, so one program tells the 
 Where all of time is seen, it asks how many microbatches of a stage are left undone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import gcd
 
@@ -26,12 +26,14 @@ class Rows:
     ----------
     program
         It, complete.
+    grid
+        The instants.
     """
 
     def __init__(self, view: View, grid: Grid) -> None:
         step = int(np.diff(grid.instants[:3])[-1])
         self.program = LinearProgram(size=step)
-        self._view, self._problem, self._grid = view, view.problem, grid
+        self._view, self._problem, self.grid = view, view.problem, grid
         self._laws: list[tuple[str, Ints, Ints]] = []
         """For each block of rows a law, and the first and last places that each row adds up."""
         self._at = grid.instants[1:]
@@ -92,13 +94,13 @@ class Rows:
         """Return how many blocks of a kind can have started by each instant, at most."""
         view = self._view
         count = min(self._number(stage) for stage, _ in kind.does)
-        most = np.full(len(self._grid.instants), count, np.int64)
+        most = np.full(len(self.grid.instants), count, np.int64)
         if not view.early.issuperset(kind.does):
             most[0] = 0
         stage, event = kind.does[0]
-        if view.target is None and event is Event.FORWARD:
+        if (view.target is None or view.from_begin) and event is Event.FORWARD:
             lead = view.times.up(view.times.first_in_chain(stage), stage) // view.unit
-            most[self._grid.instants < lead] = 0
+            most[self.grid.instants < lead] = 0
         return most
 
     def _entries(self, columns: Ints, value: int) -> Entries:
@@ -109,7 +111,7 @@ class Rows:
 
     def _over(self, index: int, value: int, lag: int = 0) -> Entries:
         """Return the entries of how many of a kind are over for a time."""
-        places = self._grid.after(self._at - self._ticks[index] - lag)
+        places = self.grid.after(self._at - self._ticks[index] - lag)
         return self._entries(self._curves[index][places], value)
 
     def _add(self, law: str, entries: Sequence[Entries], limit: int) -> None:
@@ -162,7 +164,7 @@ class Rows:
 
     def _add_busy(self, device: int, mine: Sequence[int]) -> None:
         """From one mark to the next a device is busy no longer than the time between."""
-        grid = self._grid
+        grid = self.grid
         marks = self._marks(max(self._ticks[i] for i in mine))
         if not len(marks):
             return
@@ -190,11 +192,11 @@ class Rows:
         Where all instants but the middle are seen, only about the middle this says anything new.
         On a coarse grid one mark in a longest block's time does as well as all, in less time.
         """
-        instants, middle = self._grid.instants, self._grid.middle
+        instants, middle = self.grid.instants, self.grid.middle
         about: Ints = np.array([] if middle is None else [middle - 1], np.int64)
         apart = np.delete(np.diff(instants), about)
         if (apart == 1).all():
-            behind = self._grid.after(instants[about + 1] + longest)
+            behind = self.grid.after(instants[about + 1] + longest)
             return np.concatenate((about, behind))
         every = max(1, longest // self.program.size)
         regular = np.append(np.arange(0, len(instants), every), len(instants) - 1)
@@ -221,33 +223,41 @@ class Rows:
                 continue
             back = view.target is None and event is Event.GRADIENT
             way = view.times.way_back(stage, None) // view.unit if back else 0
-            ends = [self._grid.horizon - self._ticks[i] - way for i in indices]
-            places = self._grid.after(np.array(ends, np.int64))
+            ends = [self.grid.horizon - self._ticks[i] - way for i in indices]
+            places = self.grid.after(np.array(ends, np.int64))
             entries = [
                 (row, self._curves[i][[place]], row - 1)
                 for i, place in zip(indices, places.tolist(), strict=True)
             ]
             number = np.array([-self._number(stage)], np.int64)
-            undone = row + 1 if self._grid.middle is None else row
+            undone = row + 1 if self.grid.middle is None else row
             self._add_at(f"done {stage}{event.value}", end, entries, number, undone)
+
+    def laws(self, multipliers: Multipliers) -> Iterator[tuple[str, Ints, Ints, Multipliers]]:
+        """Yield each law, the first and last places that its rows add up, and their multipliers."""
+        first = 0
+        for law, begin, end in self._laws:
+            yield law, begin, end, multipliers[first : first + len(end)]
+            first += len(end)
+
+    def columns_of(self, kind: Kind) -> Ints:
+        """Return the columns that count a kind of block, for all instants."""
+        return self._curves[self._kinds.index(kind)]
 
     def flow(self, multipliers: Multipliers) -> Flow:
         """Return what the multipliers of the program's rows prove: nothing ends by the horizon."""
-        view, grid = self._view, self._grid
+        view, grid = self._view, self.grid
         found: dict[str, tuple[tuple[int, int], ...]] = {}
-        first = 0
-        for law, begin, end in self._laws:
+        for law, begin, end, prices in self.laws(multipliers):
             # A law that is its own image stands for the two halves of what it is about.
             twice = 1 + (view.mirror is not None and view.law_image(law) == law)
-            values = multipliers[first : first + len(end)].tolist()
-            rows = zip(begin.tolist(), end.tolist(), values, strict=True)
+            rows = zip(begin.tolist(), end.tolist(), prices.tolist(), strict=True)
             found[law] = tuple(
                 (place, twice * value)
                 for one, last, value in rows
                 if value
                 for place in range(one, last + 1)
             )
-            first += len(end)
         found |= {view.law_image(law): pairs for law, pairs in found.items()}
         return Flow(
             target=view.target,

@@ -26,11 +26,14 @@ class View:
         The device whose span is bounded; None for the makespan.
     devices
         The devices that are looked at.
+    from_begin
+        Whether nothing at all was done before time 0; then no images are made use of.
     """
 
     problem: Problem
     target: int | None
     devices: tuple[int, ...]
+    from_begin: bool = False
 
     @cached_property
     def times(self) -> LeastTimes:
@@ -61,7 +64,8 @@ class View:
     @cached_property
     def mirror(self) -> Mirror | None:
         """The mirror in which what is looked at is its own image; None where there is none."""
-        mirror = mirror_of(self.problem) if self.target is None else None
+        alike = self.target is None and not self.from_begin
+        mirror = mirror_of(self.problem) if alike else None
         if mirror is None or {mirror.device[d] for d in self.devices} != set(self.devices):
             return None
         return mirror
@@ -80,7 +84,9 @@ class View:
     @cached_property
     def early(self) -> frozenset[tuple[int, Event]]:
         """What may have been done before the target's first start."""
-        return frozenset(() if self.target is None else self._before(self.target))
+        if self.target is None or self.from_begin:
+            return frozenset()
+        return frozenset(self._before(self.target))
 
     def _before(self, target: int) -> Iterator[tuple[int, Event]]:
         for number, chain in enumerate(self.problem.placement.chains):

@@ -34,7 +34,7 @@ Multipliers: TypeAlias = NDArray[np.object_]
 _SCALE = 1 << 32
 """A multiplier is a whole number of parts, so many of which are 1."""
 
-_SMALL = 3000
+SMALL = 3000
 """Columns up to which a program is small."""
 
 
@@ -84,20 +84,33 @@ class LinearProgram:
 
         Where they refute all, it is the largest number that a time may be.
         """
-        row, column, value = self._matrix()
-        upper, limit, longer = map(np.concatenate, (self._upper, self._limit, self._longer))
-        missing = np.zeros(self.columns, np.object_)
-        np.subtract.at(missing, column, value.astype(np.object_) * multipliers[row])
-        base = int((limit * multipliers).sum()) + int((upper * np.maximum(missing, 0)).sum())
-        slope = int((longer * multipliers).sum())
+        base, _ = self.allowance(multipliers)
+        slope = int((np.concatenate(self._longer) * multipliers).sum())
         if base >= 0:
             return -1
         return min((-base - 1) // slope, LARGEST) if slope else LARGEST
 
-    def multipliers(self, time_limit_s: float, stop: Stop) -> Multipliers | None:
+    def allowance(self, multipliers: Multipliers) -> tuple[int, Multipliers]:
+        """Return what multipliers leave to be paid at length 0, and what each column costs.
+
+        Whatever keeps the rows pays just so much: of each row the multiplier times what is left of
+        its limit, and of each column its cost times its value, or where the cost is below 0, times
+        how far it is below its most. None of that is below 0.
+        """
+        row, column, value = self._matrix()
+        upper, limit = np.concatenate(self._upper), np.concatenate(self._limit)
+        costs = np.zeros(self.columns, np.object_)
+        np.add.at(costs, column, value.astype(np.object_) * multipliers[row])
+        costs[upper == 0] = 0
+        base = int((limit * multipliers).sum()) + int((upper * np.maximum(-costs, 0)).sum())
+        return base, costs
+
+    def multipliers(
+        self, time_limit_s: float, stop: Stop, *, small: int = SMALL
+    ) -> Multipliers | None:
         """Return multipliers that refute nearly as much as any, or as much as is found in time.
 
-        None where there are none at all.
+        None where there are none at all. Programs of up to ``small`` columns are solved exactly.
         """
         from ortools.math_opt import model_pb2  # pyright: ignore[reportMissingTypeStubs]
         from ortools.math_opt.python import mathopt  # pyright: ignore[reportMissingTypeStubs]
@@ -137,11 +150,10 @@ class LinearProgram:
         interrupter = SolveInterrupter()
         stop.reaches(interrupter.interrupt)
         # The simplex method is quicker on small programs, a first-order method by far on large.
-        small = self.columns <= _SMALL
         parameters = mathopt.SolveParameters(
             time_limit=timedelta(seconds=time_limit_s), threads=1, pdlp=_enough_for_multipliers()
         )
-        method = mathopt.SolverType.GLOP if small else mathopt.SolverType.PDLP
+        method = mathopt.SolverType.GLOP if self.columns <= small else mathopt.SolverType.PDLP
         answer = mathopt.solve(program, method, params=parameters, interrupter=interrupter)
         found = answer.solutions[0].dual_solution if answer.solutions else None
         if found is not None:

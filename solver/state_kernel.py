@@ -19,11 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bubbleproof.solver.compiled import compiled
-
-Ints = NDArray[np.int64]
-
-ARRIVALS = 4
-"""How many arrivals of an input are told apart; older ones count as there, which is less strict."""
+from bubbleproof.solver.paying import passed
+from bubbleproof.solver.prices import Prices
+from bubbleproof.solver.state_problem import ARRIVALS, Ints, Kinds, Weights
 
 BUCKETS = 1 << 16
 
@@ -32,42 +30,6 @@ NO_LAYER, NOW, AFTER = range(3)
 
 _FULL = -1
 _NEVER = np.int64(2**60)
-
-
-class Kinds(NamedTuple):
-    """Kinds of ops, F and backward of each stage; each after the one that gives its input."""
-
-    device: Ints
-    ticks: Ints
-    number: Ints
-    """How many ops there are of the kind."""
-    source: Ints
-    """The kind that gives the input; -1 for none."""
-    target: Ints
-    """The kind that the output goes to; -1 for none."""
-    lag: Ints
-    """Ticks from the end of the source to the arrival."""
-    queue: Ints
-    """The place of its arrivals in a state; -1 where the input comes from the same device."""
-    bit: Ints
-    """Its bit among those of its device."""
-    allocate: Ints
-    net: Ints
-    """What it allocates less what it frees."""
-    weight_class: Ints
-    """The class of the W that it makes possible; -1 for none."""
-    weight_ticks: Ints
-    """The time of that W."""
-    latest: Ints
-    """By how many are left: when the first of them must have started."""
-
-
-class Weights(NamedTuple):
-    """Classes of W's: those of a device that take the same time and free the same."""
-
-    device: Ints
-    ticks: Ints
-    net: Ints
 
 
 class Devices(NamedTuple):
@@ -88,6 +50,8 @@ class Layer(NamedTuple):
     link: NDArray[np.int32]
     """The next state in the same bucket."""
     bucket: NDArray[np.int32]
+    paid: Ints
+    """What it has paid, see ``prices``."""
     parent: NDArray[np.int32]
     """The state before; in the same layer where the step was a W."""
     step: NDArray[np.int16]
@@ -99,6 +63,7 @@ def expand(
     kinds: Kinds,
     weights: Weights,
     devices: Devices,
+    prices: Prices,
     now: Layer,
     after: Layer,
     first: int,
@@ -130,6 +95,7 @@ def expand(
     start = np.zeros(x_count + c_count, np.int64)
     here = np.zeros(p, np.bool_)
     begun = np.zeros(p, np.bool_)
+    paid = np.zeros(1, np.int64)
     expanded = 0
     index = first
     while index < size and expanded < most:
@@ -137,6 +103,7 @@ def expand(
             index += 1
             continue
         state[:] = now.rows[index]
+        spent = now.paid[index]
         expanded += 1
         _survey(kinds, weights, state, held, here, begun)
         while True:
@@ -159,24 +126,34 @@ def expand(
                 if x != best and start[x] >= best_end:
                     continue
                 row[:] = state
-                if not _take(kinds, weights, devices, row, held, begun, x, start[x]):
+                paid[0] = spent
+                if not _take(kinds, weights, devices, prices, row, held, begun, x, start[x], paid):
                     continue
-                if not _settle(kinds, weights, devices, row, left, head):
+                if paid[0] > prices.allowance[0]:
+                    continue
+                if not _settle(kinds, weights, devices, prices, row, left, head, paid):
+                    continue
+                if paid[0] > prices.allowance[0]:
                     continue
                 if x < x_count:
-                    kept = _keep(after, row, size_after, x_count, p, index, x)
+                    kept = _keep(after, row, paid[0], size_after, x_count, p, index, x)
                     if kept == _FULL:
                         return index, size, size_after, expanded, AFTER
                     size_after = kept
                 else:
-                    kept = _keep(now, row, size, x_count, p, index, x)
+                    kept = _keep(now, row, paid[0], size, x_count, p, index, x)
                     if kept == _FULL:
                         return index, size, size_after, expanded, NOW
                     size = kept
             if best >= x_count or kinds.net[best] <= 0:
                 break  # To go first would be no worse.
             state[at_blocked + device] |= 1 << kinds.bit[best]
-            state[at_free + device] = max(np.int64(state[at_free + device]), best_end)
+            free = np.int64(state[at_free + device])
+            if best_end > free:
+                spent += passed(
+                    kinds, weights, prices, state, device, free, best_end, held[device], -1
+                )
+                state[at_free + device] = best_end
         index += 1
     return index, size, size_after, expanded, NO_LAYER
 
@@ -238,13 +215,17 @@ def _find_starts(kinds, weights, devices, state, held, here, start):
 
 
 @compiled
-def _take(kinds, weights, devices, row, held, begun, x, start):
+def _take(kinds, weights, devices, prices, row, held, begun, x, start, paid):
     """Start an op in a state; return False where that is too late."""
     x_count, p = len(kinds.device), len(held)
     at_weights = x_count + p
     at_free = at_weights + len(weights.device)
     device = _device(kinds, weights, x)
     allocate = kinds.allocate[x] if x < x_count else 0
+    free, moments = np.int64(row[at_free + device]), prices.start.shape[1]
+    paid[0] += passed(kinds, weights, prices, row, device, free, start, held[device], -1)
+    if start < moments:
+        paid[0] += prices.start[x, start]
     # What had to wait may go on where it could not have been before this op for want of memory.
     for y in range(x_count):
         if kinds.device[y] != device or not (row[x_count + device] >> kinds.bit[y]) & 1:
@@ -253,7 +234,9 @@ def _take(kinds, weights, devices, row, held, begun, x, start):
             row[x_count + device] ^= 1 << kinds.bit[y]
     if x >= x_count:
         row[at_weights + x - x_count] -= 1
-        row[at_free + device] = start + weights.ticks[x - x_count]
+        end = start + weights.ticks[x - x_count]
+        row[at_free + device] = end
+        paid[0] += passed(kinds, weights, prices, row, device, start, end, held[device], x)
         return True
     if start > kinds.latest[x, kinds.number[x] - row[x]]:
         return False
@@ -262,9 +245,16 @@ def _take(kinds, weights, devices, row, held, begun, x, start):
     end = start + kinds.ticks[x]
     row[x] += 1
     row[at_free + device] = end
+    paid[0] += passed(kinds, weights, prices, row, device, start, end, held[device] + allocate, x)
     target = kinds.target[x]
     if target >= 0 and kinds.queue[target] >= 0:
         queue = kinds.queue[target]
+        arrival, gone = end + kinds.lag[target], np.int64(row[at_free + kinds.device[target]])
+        if row[queue] > gone:
+            paid[0] = -_NEVER  # What is not told apart any more may not have been paid for.
+        gone = min(gone, prices.waiting.shape[1] - 1)
+        if arrival < gone:
+            paid[0] += prices.waiting[target, gone] - prices.waiting[target, arrival]
         for k in range(queue, queue + ARRIVALS - 1):
             row[k] = row[k + 1]
         row[queue + ARRIVALS - 1] = end + kinds.lag[target]
@@ -272,7 +262,7 @@ def _take(kinds, weights, devices, row, held, begun, x, start):
 
 
 @compiled
-def _settle(kinds, weights, devices, row, left, head):
+def _settle(kinds, weights, devices, prices, row, left, head, paid):
     """Write a state in its one form; return False where it cannot end in time."""
     x_count, p, c_count = len(kinds.device), len(left), len(weights.device)
     at_weights = x_count + p
@@ -320,6 +310,15 @@ def _settle(kinds, weights, devices, row, left, head):
             row[at_free + device] = 0
             row[x_count + device] = 0
         elif first[device] > row[at_free + device]:
+            held = np.int64(0)
+            for x in range(x_count):
+                if kinds.device[x] == device:
+                    held += row[x] * kinds.net[x]
+            for c in range(c_count):
+                if weights.device[c] == device:
+                    held -= row[at_weights + c] * weights.net[c]
+            free = np.int64(row[at_free + device])
+            paid[0] += passed(kinds, weights, prices, row, device, free, first[device], held, -1)
             row[at_free + device] = first[device]
             if first[device] + left[device] > devices.deadline[device]:
                 return False
@@ -336,7 +335,7 @@ def _settle(kinds, weights, devices, row, left, head):
 
 
 @compiled
-def _keep(layer, row, size, x_count, p, parent, step):
+def _keep(layer, row, paid, size, x_count, p, parent, step):
     """Keep a state unless another is better; return how many there are, or _FULL."""
     key = np.uint64(1469598103934665603)
     for k in range(x_count):
@@ -349,6 +348,8 @@ def _keep(layer, row, size, x_count, p, parent, step):
         if not layer.dead[other]:
             no_worse, no_better = _compare(rows, other, row, x_count, p)
             if no_worse:
+                if no_better:  # The same goes on from both, so what either has paid counts.
+                    layer.paid[other] = max(layer.paid[other], paid)
                 return size
             if no_better:
                 layer.dead[other] = True
@@ -357,6 +358,7 @@ def _keep(layer, row, size, x_count, p, parent, step):
         return _FULL
     layer.rows[size] = row
     layer.dead[size] = False
+    layer.paid[size] = paid
     layer.parent[size] = parent
     layer.step[size] = step
     layer.link[size] = layer.bucket[bucket]

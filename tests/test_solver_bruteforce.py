@@ -7,13 +7,15 @@ from bruteforce import least_objective
 from tiny_problems import tiny_problem
 
 import bubbleproof as bp
+from bubbleproof.solver.background import Stop
 from bubbleproof.solver.bounds import bounds
 from bubbleproof.solver.construct import one_by_one
 from bubbleproof.solver.limits import shortages
 from bubbleproof.solver.model import Model
 from bubbleproof.solver.relaxation import device_bound
 from bubbleproof.solver.retime import objective_of
-from bubbleproof.solver.states import States, has_states
+from bubbleproof.solver.state_problem import has_states
+from bubbleproof.solver.states import States
 
 SEEDS = range(40)
 """Each stands for five problems, so that the test runner can share them out."""
@@ -45,17 +47,23 @@ def _check(seed: int, *, pairs: bool) -> None:
 
 
 def _check_states(problem: bp.Problem, best: int) -> None:
-    """What can be reached is found within the least time, and within less there is nothing."""
-    states = States(problem)
-    reached, less = (
-        states.within(time, effort=1_000_000, stopped=lambda: False)
-        for time in (best // states.unit, (best - 1) // states.unit)
-    )
-    assert reached.rows is not None, problem
-    assert reached.starts is not None, problem
-    assert objective_of(problem, reached.rows, reached.starts) == best, problem
-    assert less.complete, problem
-    assert less.rows is None, problem
+    """What can be reached is found within the least time, and within less there is nothing.
+
+    So it is with prices, too, found from an earlier or a later time on.
+    """
+    for part in (None, 0.7, 1.0):
+        states = States(problem)
+        if part is not None:
+            states.price(int(part * best) // states.unit, time_limit_s=20, stop=Stop())
+        reached, less = (
+            states.within(time, effort=1_000_000, stopped=lambda: False)
+            for time in (best // states.unit, (best - 1) // states.unit)
+        )
+        assert reached.rows is not None, problem
+        assert reached.starts is not None, problem
+        assert objective_of(problem, reached.rows, reached.starts) == best, problem
+        assert less.complete, problem
+        assert less.rows is None, problem
 
 
 @pytest.mark.slow

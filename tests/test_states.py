@@ -6,7 +6,8 @@ from tiny_problems import tiny_problem
 
 import bubbleproof as bp
 from bubbleproof.solver.retime import objective_of
-from bubbleproof.solver.states import Answer, States, has_states
+from bubbleproof.solver.state_problem import has_states
+from bubbleproof.solver.states import Answer, States
 
 
 def _asked(problem: bp.Problem, ticks: int) -> Answer:
