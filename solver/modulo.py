@@ -27,13 +27,28 @@ def greedy_starts(problem: Problem, *, period: int, unit: int, fused: bool) -> O
     fused
         Whether backwards run as B.
     """
+    for in_turn in (False, True):
+        table = _filled(problem, period, unit, fused, in_turn=in_turn)
+        if table is not None and table.fits():
+            return table.start
+    return None
+
+
+def _filled(
+    problem: Problem, period: int, unit: int, fused: bool, *, in_turn: bool
+) -> "_Table | None":
+    """Place the ops of one period; None where one finds no free time.
+
+    Microbatches spread over the period and chains begin together; or, in turn, each microbatch
+    begins when all before it are done, which holds least memory where chains meet on a device.
+    """
     table = _Table(problem, period, unit)
     backward = OpKind.BACKWARD if fused else OpKind.BACKWARD_INPUT
+    done = 0
     for number, chain in enumerate(problem.placement.chains):
         for index in range(problem.microbatches[number]):
             microbatch = problem.first_microbatch[number] + index
-            # Microbatches of one period spread over it.
-            ready = index * period // problem.microbatches[number]
+            ready = done if in_turn else index * period // problem.microbatches[number]
             way = [Op(stage, OpKind.FORWARD, microbatch) for stage in chain]
             way += [Op(stage, backward, microbatch) for stage in reversed(chain)]
             before: Op | None = None
@@ -43,12 +58,15 @@ def greedy_starts(problem: Problem, *, period: int, unit: int, fused: bool) -> O
                 end = table.place(op, ready)
                 if end is None:
                     return None
+                done = max(done, end)
                 if op.kind is OpKind.BACKWARD_INPUT:
                     weight = Op(op.stage, OpKind.BACKWARD_WEIGHT, microbatch)
-                    if table.place(weight, end) is None:
+                    freed = table.place(weight, end)
+                    if freed is None:
                         return None
+                    done = max(done, freed)
                 before, ready = op, end
-    return table.start if table.fits() else None
+    return table
 
 
 class _Table:

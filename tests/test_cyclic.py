@@ -335,6 +335,7 @@ def test_a_huge_problem_overruns_its_time_limit_by_seconds_only(limit: int) -> N
 
 @settings(max_examples=40)
 @given(SEEDS, st.integers(1, 2))
+@example(152473, 1)
 def test_a_greedy_kernel_is_valid_for_every_n(seed: int, step: int) -> None:
     """With its two ramps, whatever the placement, memory and form of backward."""
     problem = tiny_problem(seed)
