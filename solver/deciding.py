@@ -68,18 +68,22 @@ def decided(
         if stop is not None and effort == _PRICED_STATES:
             states.price(least, time_limit_s=_PRICES_S, stop=stop)
         undecided = found.objective // states.unit
-        asked, share = undecided - 1, effort
+        asked, share, step = undecided - 1, effort, 0
         while least <= asked < undecided and not stopped():
             answer = states.within(asked, effort=share, stopped=stopped)
             if answer.rows is not None and answer.starts is not None:
                 yield answer.rows, answer.starts, SOURCE
                 undecided = objective_of(problem, answer.rows, answer.starts) // states.unit
+                step = 2 * step or 1
             elif answer.complete:
-                least = asked + 1
+                least, step = asked + 1, 1
                 yield _bound(problem, least * states.unit)
             else:
                 undecided, share = asked, share // 2
-            asked = (least + undecided) // 2
+            # Where nothing was left open, the best question comes again, with longer and longer
+            # steps down while it has better schedules for an answer.
+            middle = (least + undecided) // 2
+            asked = middle if share < effort else max(least, undecided - step)
         effort *= _MORE
 
 
