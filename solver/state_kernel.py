@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bubbleproof.solver.compiled import compiled
 from bubbleproof.solver.paying import passed
 from bubbleproof.solver.prices import Prices
-from bubbleproof.solver.state_problem import ARRIVALS, Ints, Kinds, Weights
+from bubbleproof.solver.state_problem import ARRIVALS, FORWARDS, GRADIENTS, Ints, Kinds, Weights
 
 BUCKETS = 1 << 16
 
@@ -292,6 +292,8 @@ def _settle(kinds, weights, devices, prices, row, left, head, paid):
                     head[x] = max(free, np.int64(row[kinds.queue[x] + ARRIVALS - arrivals]))
         if head[x] > kinds.latest[x, kinds.number[x] - row[x]]:
             return False
+    if not _last_in_time(kinds, row, left, at_free):
+        return False
     waiting = row[at_weights:at_free].copy()
     first = np.full(p, _NEVER)
     for x in range(x_count):
@@ -331,6 +333,31 @@ def _settle(kinds, weights, devices, prices, row, left, head, paid):
                     row[place] = 0
                 else:
                     row[place] = max(row[place], row[at_free + kinds.device[x]])
+    return True
+
+
+@compiled
+def _last_in_time(kinds, row, left, at_free):
+    """Whether each device's last F and last gradient can end in time.
+
+    Before they do the device runs all its work but what may be open then, as the bounds "tail" and
+    "pass-through" have it.
+    """
+    p = len(left)
+    here, fits = np.zeros(p, np.bool_), np.zeros(p, np.bool_)
+    for group in (FORWARDS, GRADIENTS):
+        here[:] = False
+        fits[:] = False
+        for x in range(len(kinds.device)):
+            if kinds.last[x] == group and row[x] < kinds.number[x]:
+                device = kinds.device[x]
+                here[device] = True
+                end = row[at_free + device] + max(kinds.ticks[x], left[device] - kinds.open[x])
+                if end <= kinds.latest[x, 1] + kinds.ticks[x]:
+                    fits[device] = True
+        for device in range(p):
+            if here[device] and not fits[device]:
+                return False
     return True
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bubbleproof.schedules.cost import Backward
 from bubbleproof.schedules.ops import OpKind
 from bubbleproof.schedules.problem import Problem
+from bubbleproof.solver.times import LeastTimes
 
 Ints = NDArray[np.int64]
 
@@ -21,6 +22,10 @@ NO_ROOM = 2**60
 """More than any limit or time."""
 
 _MOST_BITS = 30
+
+
+FORWARDS, GRADIENTS = range(2)
+"""Of which ops one is the last on a device."""
 
 
 class Kinds(NamedTuple):
@@ -49,6 +54,10 @@ class Kinds(NamedTuple):
     """The time of that W."""
     latest: Ints
     """By how many are left: when the first of them must have started."""
+    last: Ints
+    """Of FORWARDS or GRADIENTS where one of the kind may be the last on its device, else -1."""
+    open: Ints
+    """The most of the device's work that is open when that one has ended."""
 
 
 class Weights(NamedTuple):
@@ -92,7 +101,7 @@ class Arrays:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+        self._problem, self._times = problem, LeastTimes(problem)
         fused = problem.backward is Backward.FUSED
         self._backward = OpKind.BACKWARD if fused else OpKind.BACKWARD_INPUT
         self.ops = [
@@ -172,6 +181,7 @@ class Arrays:
             bit.append(bits[device])
             bits[device] += 1
         changes = [problem.memory.of(kind)[stage] for stage, kind in self.ops]
+        lasts = [self._last(x) for x in range(count)]
         return Kinds(
             device=ints(self.device),
             ticks=ints(self.ticks),
@@ -191,7 +201,20 @@ class Arrays:
             ),
             weight_ticks=ints(self._weight_ticks),
             latest=ints([]),
+            last=ints([group for group, _ in lasts]),
+            open=ints([ticks // self.unit for _, ticks in lasts]),
         )
+
+    def _last(self, x: int) -> tuple[int, int]:
+        """Return of which ops of a device one of a kind may be the last, and what is open then."""
+        stage, kind = self.ops[x]
+        times, device = self._times, self.device[x]
+        for part in times.parts(device):
+            if kind is OpKind.FORWARD and stage == part.stages[-1]:
+                return FORWARDS, times.open_behind_last_forward(device, part)
+            if kind is self._backward and stage == part.stages[0]:
+                return GRADIENTS, times.open_behind_last_gradient(device, part)
+        return -1, 0
 
     def _least_begins(self) -> list[int]:
         """Return for each device how long its first input is on its way, at least."""

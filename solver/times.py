@@ -349,17 +349,27 @@ class LeastTimes:
         return way + self.gradient[first]
 
     def _until_last_forward(self, device: int, part: Part) -> int:
-        """Return the least work of a device until its last F ends, of a part's last stage.
+        """Return the least work of a device until its last F ends, of a part's last stage."""
+        forwards = sum(
+            other.microbatches * self.problem.cost.F[s]
+            for other in self.parts(device)
+            for s in other.stages
+        )
+        left = self.open_behind_last_forward(device, part)
+        return max(forwards, self.least_work(device) - left)
 
-        All F's, and all backwards but those of the F's own microbatch on the part and of what was
-        held when that F started; of a backward whose W is left, the I has run.
+    def open_behind_last_forward(self, device: int, part: Part) -> int:
+        """Return the most work of a device that is open when its last F has ended.
+
+        That F is of a part's last stage. Open are the backwards of its own microbatch on the part
+        and of what was held when it started; of a backward whose W is left, the I has run.
         """
         cost, limit = self.problem.cost, room(self.problem, device)
         if limit is not None:
             limit -= sum(self._kept(s) for s in part.stages[:-1])
             limit -= self.problem.memory.F[part.stages[-1]][0]
         split = self.problem.backward.allows(OpKind.BACKWARD_WEIGHT)
-        left = sum(self.backward[s] for s in part.stages) + most_time(
+        return sum(self.backward[s] for s in part.stages) + most_time(
             [
                 item
                 for other in self.parts(device)
@@ -375,10 +385,22 @@ class LeastTimes:
             ],
             limit,
         )
-        forwards = sum(
-            other.microbatches * cost.F[s] for other in self.parts(device) for s in other.stages
-        )
-        return max(forwards, self.least_work(device) - left)
+
+    def open_behind_last_gradient(self, device: int, part: Part) -> int:
+        """Return the most work of a device that is open when its last gradient was handed on.
+
+        That gradient is of a part's first stage; open are W's: its own, and what is pending beside
+        what it held.
+        """
+        limit, first = room(self.problem, device), part.stages[0]
+        if limit is not None:
+            limit -= self._kept(first) + self.problem.memory.I[first][0]
+        waiting = [
+            (self._pending(s), self.weight[s], other.microbatches)
+            for other in self.parts(device)
+            for s in other.stages
+        ]
+        return self.weight[first] + most_time(waiting, limit)
 
     def _forced_weights(self, device: int, parts: tuple[Part, ...]) -> int:
         """Return the time of the W's that must run before the last backward of these stages."""
