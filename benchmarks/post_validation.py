@@ -11,6 +11,7 @@ gradients is reduced first), or post-validated with the validation before the ne
 slowest device; idle is what its work leaves of it, on the mean over devices.
 """
 
+import argparse
 import os
 import platform
 import time
@@ -124,6 +125,9 @@ def process(rank: int, folder: Path) -> None:
 
 def main() -> None:
     """Run all and print Markdown."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     with TemporaryDirectory() as name:
         folder = Path(name)
         start_processes(process, (folder,), nprocs=DEVICES)

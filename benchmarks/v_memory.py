@@ -20,6 +20,7 @@ Starts need only be multiples of the greatest common divisor of all times, since
 keeps every order.
 """
 
+import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -206,6 +207,9 @@ def _problem(times: tuple[int, int, int], devices: int, microbatches: int) -> bp
 
 def main() -> None:
     """Print both tables."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     began = time.perf_counter()
     print(f"{date.today():%d %B %Y}\n")
     _print_no_bubble(36)

@@ -11,6 +11,7 @@ with 256 microbatches through torch's three functions and through ours, in one p
 medians of 5, wall and CPU; memory is the most that Python held, traced in a run of its own.
 """
 
+import argparse
 import platform
 import time
 import tracemalloc
@@ -140,6 +141,9 @@ def beside_torch() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     print(
         f"{date.today()}, {platform.processor() or platform.machine()}, "
         f"Python {platform.python_version()}, torch {torch.__version__}, "
