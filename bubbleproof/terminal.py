@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from _thread import interrupt_main
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import TextIOWrapper
@@ -65,6 +66,10 @@ _terminated = threading.Event()
 """Set by SIGTERM: signals come to a process, so there is one for all of it."""
 
 
+_AGAIN_S = 0.02
+"""Seconds until an interrupt that was lost comes again."""
+
+
 def was_terminated() -> bool:
     """Whether SIGTERM, not Ctrl-C, ended what was ``terminable``."""
     return _terminated.is_set()
@@ -75,18 +80,34 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
+def _interrupt_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Interrupt once more where an interrupt came in a callback that lets no exception out.
+
+    A little later, since this runs in the callback, too.
+    """
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    number = signal.SIGTERM if was_terminated() else signal.SIGINT
+    again = threading.Timer(_AGAIN_S, interrupt_main, (number,))
+    again.daemon = True
+    again.start()
+
+
 @contextmanager
 def terminable() -> Generator[None, None, None]:
-    """Let SIGTERM end what runs inside as Ctrl-C does."""
+    """Let SIGTERM end what runs inside as Ctrl-C does, and neither of them be lost."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     _terminated.clear()
     before = signal.signal(signal.SIGTERM, _terminate)
+    hook, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        sys.unraisablehook = hook
 
 
 def shown(line: Callable[[], str]) -> AbstractContextManager[object]:

@@ -238,14 +238,14 @@ def test_a_bubble_is_of_exact_decimals() -> None:
 def test_without_time_the_answer_is_an_open_interval() -> None:
     """What is not proven is not claimed: the least memory is between the two that are known."""
     problem = bp.Problem(
-        devices=6,
+        devices=8,
         placement="v",
-        microbatches=12,
+        microbatches=24,
         cost=COST,
         memory={"F": 1, "W": -1},
         objective="span",
     )
-    curve = bp.frontier(problem, time_limit_s=1.0, max_bubble=0.15, workers=1)
+    curve = bp.frontier(problem, time_limit_s=0.3, max_bubble=0.1, workers=1)
     assert curve.least is not None
     point = curve.least.point
     assert point is not None
