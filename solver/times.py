@@ -310,16 +310,9 @@ class LeastTimes:
         the backward of (first stage, m) starts, only backwards and W's of what was held when
         F(s, m) started, and those of m itself, can run.
         """
-        limit = room(self.problem, device)
         idle: list[int] = []
         for part in self.parts(device):
-            first, last = part.stages[0], part.stages[-1]
-            window = self.turnaround(last) - self.forward[last] + self.down(last, first)
             own = sum(self._longest_backward[s] for s in part.stages[1:])
-            free = limit
-            if free is not None:
-                free -= sum(self._kept(s) for s in part.stages[:-1])
-                free -= self.problem.memory.F[last][0]
             others = most_time(
                 [
                     item
@@ -330,10 +323,26 @@ class LeastTimes:
                         (self._pending(s), self._weight_alone(s), other.microbatches),
                     )
                 ],
-                free,
+                self._beside_last_forward(device, part),
             )
-            idle.append(window - own - others)
+            idle.append(self._round_trip(part) - own - others)
         return max(0, min(idle))
+
+    def _round_trip(self, part: Part) -> int:
+        """Return the least time from the end of a part's last F to the start of its last backward.
+
+        That is of one microbatch: from the part's last stage on, and back to its first.
+        """
+        first, last = part.stages[0], part.stages[-1]
+        return self.turnaround(last) - self.forward[last] + self.down(last, first)
+
+    def _beside_last_forward(self, device: int, part: Part) -> int | None:
+        """Return what a device may hold of others when the F on a part's last stage starts."""
+        limit = room(self.problem, device)
+        if limit is None:
+            return None
+        own = sum(self._kept(s) for s in part.stages[:-1])
+        return limit - own - self.problem.memory.F[part.stages[-1]][0]
 
     def may_pair(self, device: int) -> bool:
         """Whether ops of a device may overlap in pairs."""
@@ -344,9 +353,7 @@ class LeastTimes:
 
         From the end of its F on the part's last stage to where the first stage hands it on.
         """
-        first, last = part.stages[0], part.stages[-1]
-        way = self.turnaround(last) - self.forward[last] + self.down(last, first)
-        return way + self.gradient[first]
+        return self._round_trip(part) + self.gradient[part.stages[0]]
 
     def _until_last_forward(self, device: int, part: Part) -> int:
         """Return the least work of a device until its last F ends, of a part's last stage."""
@@ -364,10 +371,7 @@ class LeastTimes:
         That F is of a part's last stage. Open are the backwards of its own microbatch on the part
         and of what was held when it started; of a backward whose W is left, the I has run.
         """
-        cost, limit = self.problem.cost, room(self.problem, device)
-        if limit is not None:
-            limit -= sum(self._kept(s) for s in part.stages[:-1])
-            limit -= self.problem.memory.F[part.stages[-1]][0]
+        cost = self.problem.cost
         split = self.problem.backward.allows(OpKind.BACKWARD_WEIGHT)
         return sum(self.backward[s] for s in part.stages) + most_time(
             [
@@ -383,7 +387,7 @@ class LeastTimes:
                     ),
                 )
             ],
-            limit,
+            self._beside_last_forward(device, part),
         )
 
     def open_behind_last_gradient(self, device: int, part: Part) -> int:
