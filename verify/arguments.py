@@ -250,12 +250,20 @@ class Arguments:
             last = stage[visit.last]
             window = stage[visit.first].up_at - last.down_at - last.forward
             own = sum(stage[s].longest for s in visit.stages[1:])
-            room = self._room[device]
-            if room is not None:
-                room -= sum(stage[s].kept for s in visit.stages[:-1])
-                room -= self._problem.memory.F[visit.last][0]
+            room = self._beside_last_forward(device, visit)
             idle.append(window - own - most_work(open_work, room))
         return max(0, min(idle))
+
+    def _beside_last_forward(self, device: int, visit: Visit) -> int | None:
+        """Return what others may hold when the last F of a visit's last stage starts.
+
+        Beside what its microbatch keeps on the visit's stages before, and what the F allocates.
+        """
+        room = self._room[device]
+        if room is None:
+            return None
+        own = sum(self._stage[s].kept for s in visit.stages[:-1])
+        return room - own - self._problem.memory.F[visit.last][0]
 
     def _turn(self, device: int) -> Terms:
         """From the first backward on come all backwards and every F that has not started.
@@ -456,10 +464,7 @@ class Arguments:
         found: list[tuple[int, int]] = []
         for visit in visits:
             first, last = stage[visit.first], stage[visit.last]
-            room = self._room[device]
-            if room is not None:
-                room -= sum(stage[s].kept for s in visit.stages[:-1])
-                room -= problem.memory.F[visit.last][0]
+            room = self._beside_last_forward(device, visit)
             left = sum(stage[s].whole for s in visit.stages) + most_work(open_work, room)
             home = first.up_at + first.gradient - last.down_at - last.forward
             before = max(forwards, self._work(device) - left)
